@@ -2,18 +2,16 @@
 // the CPU (MakeDeviceUnderTest), over a grid of shapes: odd, without rows,
 // large, and at addresses that are no multiple of anything.
 //
-// Tolerances are relative to the greatest magnitude among a result's values,
-// and stand with each operation:
+// Tolerances are those of parity.h, and
 //
-//   exact      comparisons, copies, single roundings: the CPU's bits
-//   kRounding  a few roundings, or functions such as exp, in float32
-//   kSum       sums of many products in float32, whose order is the device's
-//   own kTf32      the same with factors of 10 bits
+//   kTf32      sums of products whose factors have 10 bits.
 //
 // Products whose factors are rounded to 16 bits are held against the CPU's of
 // factors that are rounded likewise: kSum.
 //
 // Where there is no device no case runs: the test says so and is skipped.
+
+#include "tests/gpu/parity.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -41,68 +39,7 @@
 namespace holdfast {
 namespace {
 
-constexpr double kExact = 0;
-constexpr double kRounding = 1e-6;
-constexpr double kSum = 1e-5;
 constexpr double kTf32 = 2e-3;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// On [-1, 1), the same in every run.
-std::vector<float> RandomValues(int64_t size, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; i += 4) {
-    const auto bits = Philox4x32({static_cast<uint32_t>(i)}, {key});
-    for (int64_t k = i; k < std::min(size, i + 4); ++k) {
-      values[k] = static_cast<float>(bits[k - i] >> 8) / (1 << 23) - 1;
-    }
-  }
-  return values;
-}
-
-// A matrix on the host.
-struct Values {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  std::vector<float> values;
-
-  static Values Random(int64_t rows, int64_t cols, uint32_t key) {
-    return {rows, cols, RandomValues(rows * cols, key)};
-  }
-  static Values Unset(int64_t rows, int64_t cols) {
-    return {rows, cols, std::vector<float>(rows * cols, kNan)};
-  }
-  Matrix matrix() { return {values.data(), rows, cols}; }
-};
-
-// Within `tolerance` times the greatest magnitude among `expected`; what is not
-// finite must be the same.
-::testing::AssertionResult Near(absl::Span<const float> made,
-                                absl::Span<const float> expected,
-                                double tolerance) {
-  if (made.size() != expected.size()) {
-    return ::testing::AssertionFailure() << made.size() << " values";
-  }
-  double scale = 0;
-  for (const float value : expected) {
-    if (std::isfinite(value)) {
-      scale = std::max(scale, std::abs(double{value}));
-    }
-  }
-  for (size_t i = 0; i < made.size(); ++i) {
-    const bool finite = std::isfinite(expected[i]) && std::isfinite(made[i]);
-    const bool near =
-        finite ? std::abs(double{made[i]} - double{expected[i]}) <=
-                     tolerance * scale
-               : made[i] == expected[i] ||
-                     (std::isnan(made[i]) && std::isnan(expected[i]));
-    if (!near) {
-      return ::testing::AssertionFailure()
-             << "value " << i << " of " << made.size() << " is " << made[i]
-             << ", on the CPU " << expected[i] << "; the greatest is " << scale;
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
 
 // x, y, stride, padding and so on of a window over m images.
 struct Images {
@@ -112,49 +49,8 @@ struct Images {
   int64_t groups;
 };
 
-class ParityTest : public ::testing::Test {
+class ParityTest : public DeviceComparison {
  protected:
-  // What an operation gets: matrices in the order of `all`, those that it
-  // writes too.
-  using Matrices = std::vector<Matrix>;
-  using Operation = std::function<absl::Status(Backend*, const Matrices&)>;
-
-  void SetUp() override {
-    absl::StatusOr<std::unique_ptr<Backend>> device = MakeDeviceUnderTest();
-    if (absl::IsUnimplemented(device.status()) ||
-        absl::IsFailedPrecondition(device.status())) {
-      GTEST_SKIP() << "no case ran: " << device.status().message();
-    }
-    ASSERT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-  }
-
-  // Runs `operation` on copies of `all` in the memory of both, compares all of
-  // them afterwards, and looks whether the device has written beside them. Once
-  // for each of some distances of the matrices from the beginning of memory, of
-  // which 0 is aligned: our kernels must give the same bits at all of them.
-  void Compare(const std::string& name, const std::vector<Values>& all,
-               double tolerance, const Operation& operation) {
-    SCOPED_TRACE(name);
-    if (DeviceHasTheCpusBits()) tolerance = kExact;
-    std::vector<Values> expected = all;
-    Matrices on_cpu;
-    for (Values& values : expected) on_cpu.push_back(values.matrix());
-    ASSERT_EQ(operation(cpu_.get(), on_cpu), absl::OkStatus());
-    std::vector<std::vector<float>> first_bits;
-    size_t size = 0;
-    for (const Values& values : all) size += values.values.size();
-    for (const int64_t offset : {1, 7, 0}) {
-      // What lies at 0 and 1 tells a slow device, or a large matrix, what is
-      // aligned and what not.
-      if (offset == 7 && (DeviceIsSlow() || size > 200'000)) continue;
-      SCOPED_TRACE(absl::StrCat("offset ", offset));
-      CompareAt(offset, all, expected, tolerance, operation, &first_bits);
-      ++g_cases;
-      if (HasFatalFailure()) return;
-    }
-  }
-
   using Loss = std::function<absl::StatusOr<LossSums>(Backend*, ConstMatrix,
                                                       const Targets&, Matrix*)>;
 
@@ -196,66 +92,6 @@ class ParityTest : public ::testing::Test {
                   1e-9 * expected.squared_error.value_or(0));
     }
   }
-
-  void CompareAt(int64_t offset, const std::vector<Values>& all,
-                 const std::vector<Values>& expected, double tolerance,
-                 const Operation& operation,
-                 std::vector<std::vector<float>>* first_bits) {
-    // Behind and before each matrix.
-    constexpr float kGuard = 12345;
-    constexpr int64_t kGuards = 9;
-    std::vector<DeviceBuffer> buffers(all.size());
-    std::vector<std::vector<float>> host(all.size());
-    Matrices on_device;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const std::vector<float>& values = all[i].values;
-      host[i].assign(offset + values.size() + kGuards, kGuard);
-      std::copy(values.begin(), values.end(), host[i].begin() + offset);
-      const auto uploaded =
-          device_->Upload(host[i], 1, host[i].size(), &buffers[i]);
-      ASSERT_TRUE(uploaded.ok()) << uploaded.status();
-      on_device.push_back(
-          {buffers[i].View(1, 1).data + offset, all[i].rows, all[i].cols});
-    }
-    ASSERT_EQ(operation(device_.get(), on_device), absl::OkStatus());
-    for (size_t i = 0; i < all.size(); ++i) {
-      SCOPED_TRACE(absl::StrCat("matrix ", i));
-      const auto download =
-          device_->StartDownload(buffers[i].View(1, host[i].size()));
-      ASSERT_TRUE(download.ok()) << download.status();
-      ASSERT_EQ(device_->Await(*download), absl::OkStatus());
-      const auto made = download->values;
-      const int64_t size = all[i].values.size();
-      ASSERT_TRUE(
-          Near(made.subspan(offset, size), expected[i].values, tolerance));
-      std::vector<float> bits(made.begin() + offset,
-                              made.begin() + offset + size);
-      if (first_bits->size() <= i) first_bits->push_back(bits);
-      if (!has_products_ || (DeviceIsSlow() && !by_cudnn_)) {
-        ASSERT_EQ(std::memcmp(bits.data(), (*first_bits)[i].data(),
-                              size * sizeof(float)),
-                  0);
-      }
-      ASSERT_THAT(made.first(offset), ::testing::Each(kGuard));
-      ASSERT_THAT(made.subspan(offset + size), ::testing::Each(kGuard));
-    }
-  }
-
-  // Operations that return nothing.
-  static Operation Void(
-      std::function<void(Backend*, const Matrices&)> operation) {
-    return [operation = std::move(operation)](Backend* backend,
-                                              const Matrices& matrices) {
-      operation(backend, matrices);
-      return absl::OkStatus();
-    };
-  }
-
-  // Whether operations make products, in which cuBLAS may go another way where
-  // matrices lie otherwise.
-  bool has_products_ = false;
-  // Whether there are convolutions that cuDNN makes where matrices are aligned.
-  bool by_cudnn_ = false;
 
   // Of a loss curve.
   const size_t steps_ = DeviceIsSlow() ? 5 : 100;
@@ -312,9 +148,6 @@ class ParityTest : public ::testing::Test {
   // Of all shapes.
   void CompareProducts();
   void CompareConvolutions(const std::vector<Images>& all, double tolerance);
-
-  std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});
-  std::unique_ptr<Backend> device_;
 };
 
 struct Shape {
