@@ -1,7 +1,8 @@
 // A day in the life of a click model: rows come and expire, checkpoints are
 // deltas, a ps dies, rows are exported while the job runs, and the job is
 // stopped and goes on with twice as many ps. It ends with the bits of a job to
-// which nothing of this happens.
+// which nothing of this happens. And the days of asynchronous ones, whose tasks
+// are killed one after the other.
 
 #include <signal.h>
 
@@ -58,7 +59,7 @@ data {
 batch_size: 20
 steps: STEPS
 optimizer { learning_rate: 0.05 adagrad {} }
-consistency { synchronous {} }
+consistency { CONSISTENCY }
 evaluation { every_steps: 50 }
 checkpoints { every_steps: 4 keep: 1000 max_deltas: 6 }
 timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
@@ -70,9 +71,13 @@ class ClickDayTest : public ::testing::Test {
   ClickDayTest() : folder_(FreshFolder()) {
     Run({"datagen", "criteo", "--cardinalities=small", "--examples=5000",
          "--test_examples=500", absl::StrCat("--out=", folder_, "/data")});
+  }
+
+  void WriteClickJob(const std::string& consistency) const {
     WriteText(JobFile(),
               absl::StrReplaceAll(kJob, {{"DATA", folder_ + "/data"},
-                                         {"STEPS", absl::StrCat(kSteps)}}));
+                                         {"STEPS", absl::StrCat(kSteps)},
+                                         {"CONSISTENCY", consistency}}));
   }
 
   std::string JobFile() const { return folder_ + "/job.textproto"; }
@@ -142,9 +147,11 @@ class ClickDayTest : public ::testing::Test {
   }
 
   const std::string folder_;
+  int runs_ = 0;
 };
 
 TEST_F(ClickDayTest, EndsAsIfNothingHadHappened) {
+  WriteClickJob("synchronous {}");
   std::string peace;
   {
     TaskCluster cluster(Options("peace", /*num_ps=*/2));
@@ -184,6 +191,31 @@ TEST_F(ClickDayTest, EndsAsIfNothingHadHappened) {
   EXPECT_EQ(DigestAtTheEnd(&cluster), peace);
   EXPECT_GE(NumberIn(ReadResult(cluster.result_file()), "recoveries"), 2);
   Run({"checkpoint", "verify", cluster.checkpoint_dir()});
+}
+
+// Batches are pulled ahead, one push is under way while the next is computed,
+// and each is counted once all the same.
+TEST_F(ClickDayTest, EachTicketOfAnAsynchronousOneIsSpentOnce) {
+  for (const char* consistency :
+       {"asynchronous {}", "asynchronous { pipeline_depth: 2 }",
+        "asynchronous { staleness_bound: 1 pipeline_depth: 2 }"}) {
+    SCOPED_TRACE(consistency);
+    WriteClickJob(consistency);
+    TaskCluster cluster(Options(absl::StrCat("run-", runs_++), /*num_ps=*/2));
+    cluster.StartAll();
+    uint64_t step = 20;
+    for (const char* task : {"worker-1", "ps-1", "worker-0", "ps-0"}) {
+      AdvanceUntil(&cluster, [&] {
+        return cluster.status().global_step() >= step &&
+               cluster.status().durable_step() > 0;
+      });
+      cluster.Signal(task, SIGKILL);
+      step += 50;
+    }
+    DigestAtTheEnd(&cluster);
+    EXPECT_THAT(Run({"checkpoint", "inspect", cluster.checkpoint_dir()}),
+                HasSubstr(absl::StrCat(kSteps, " accepted")));
+  }
 }
 
 }  // namespace
