@@ -1,5 +1,7 @@
 #include "worker/job_data.h"
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +67,29 @@ absl::Status CheckAlike(const ExampleSpec& tested, const ExampleSpec& trained) {
                    ", those of the training set ", answers(trained)));
 }
 
+// By column, how it makes ids.
+std::map<std::string, std::string> IdsOf(const proto::Csv& table) {
+  std::map<std::string, std::string> ids;
+  for (const proto::CsvColumn& column : table.columns()) {
+    if (!column.has_ids()) continue;
+    const auto add = [&](const std::string& name) {
+      const std::string& group = column.ids().group();
+      ids[name] = column.ids().numbers()
+                      ? "numbers"
+                      : absl::StrCat("texts of the group \"",
+                                     group.empty() ? name : group, "\"");
+    };
+    for (const std::string& name : column.name()) add(name);
+    for (const proto::CsvColumn::Range& range : column.range()) {
+      const uint32_t last = range.has_last() ? range.last() : range.first();
+      for (uint32_t place = range.first(); place <= last; ++place) {
+        add(absl::StrCat("column ", place));
+      }
+    }
+  }
+  return ids;
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenQuietly(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options) {
@@ -104,6 +129,19 @@ absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
   return data;
 }
 
+absl::Status CheckIdsAlike(const proto::Dataset& tested,
+                           const proto::Dataset& trained) {
+  const std::map<std::string, std::string> in_training = IdsOf(trained.csv());
+  for (const auto& [name, made] : IdsOf(tested.csv())) {
+    const auto found = in_training.find(name);
+    if (found == in_training.end() || found->second == made) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ids of \"", name, "\" are ", made, " in the test set, and ",
+        found->second, " in the training set: they name other rows"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> JobData::OpenTestSet() const {
   if (held_out_ != nullptr) {
     LOG(INFO) << held_out_->num_examples() << " examples to test on";
@@ -112,8 +150,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> JobData::OpenTestSet() const {
   if (!config_.has_test()) return nullptr;
   auto test_set = OpenJobDataset(config_.test(), config_, options_, "test");
   if (!test_set.ok()) return test_set.status();
-  const absl::Status status =
-      CheckAlike((*test_set)->spec(), train_set_->spec());
+  absl::Status status = CheckAlike((*test_set)->spec(), train_set_->spec());
+  status.Update(CheckIdsAlike(config_.test(), config_.train()));
   if (!status.ok()) return status;
   return test_set;
 }

@@ -34,6 +34,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options, absl::string_view purpose);
 
+// Tests that two data sets make the ids of a field in the same way: otherwise
+// the same cell would name one row in training and another one, untrained, in
+// evaluation. It looks at tables of CSV, and there at the columns, or patterns,
+// that both name in the same words.
+// Errors: INVALID_ARGUMENT with the field and both ways.
+absl::Status CheckIdsAlike(const proto::Dataset& tested,
+                           const proto::Dataset& trained);
+
 // The data sets of a job.
 //
 // Thread-compatible.

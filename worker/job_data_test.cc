@@ -137,6 +137,19 @@ TEST_F(JobDataTest, ATestSetMustBeLikeTheTrainingSet) {
   EXPECT_EQ(with_ids("columns { name: 'a' ids {} }",
                      "columns { name: 'a' ids { separator: '|' max_ids: 7 } }"),
             absl::OkStatus());
+  EXPECT_EQ(with_ids("columns { name: 'a' ids {} }",
+                     "columns { name: 'a' ids { group: 'a' } }"),
+            absl::OkStatus());
+  EXPECT_THAT(with_ids("columns { name: 'a' ids {} }",
+                       "columns { name: 'a' ids { numbers: true } }")
+                  .message(),
+              HasSubstr("the ids of \"a\" are numbers in the test set, and "
+                        "texts of the group \"a\" in the training set"));
+  EXPECT_THAT(with_ids("columns { range { first: 0 } ids {} }",
+                       "columns { range { first: 0 } ids { group: 'b' } }")
+                  .message(),
+              HasSubstr("the ids of \"column 0\" are texts of the group "
+                        "\"b\" in the test set"));
 }
 
 }  // namespace

@@ -126,8 +126,11 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   if (options.job.has_value()) {
     if (absl::IsDataLoss(declared.status())) return declared.status();
     opened.job = *options.job;
-    const absl::Status status =
+    absl::Status status =
         ResolveFrom(declared.ok() ? *declared : proto::Job(), &opened.job);
+    if (status.ok() && declared.ok()) {
+      status = CheckIdsAlike(opened.Examples(), declared->data().train());
+    }
     if (!status.ok()) return status;
   } else {
     if (!declared.ok()) {
