@@ -21,12 +21,14 @@ NOISE = 0.1
 
 
 def main():
+    """Draws users, items and ratings."""
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(1)
 
     def rows(number):
-        return [[draw.gauss(0, 0.5)] + [draw.gauss(0, 0.7) for _ in range(2)] for _ in range(number)]
+        """Of each user or item: b, and the two factors."""
+        return [[draw.gauss(0, sigma) for sigma in (0.5, 0.7, 0.7)] for _ in range(number)]
 
     users = rows(USERS)
     items = rows(ITEMS)
@@ -38,7 +40,7 @@ def main():
                 u = draw.randrange(USERS)
                 i = draw.randrange(ITEMS)
                 rating = 3 + users[u][0] + items[i][0] + draw.gauss(0, NOISE)
-                rating += sum(p * q for p, q in zip(users[u][1:], items[i][1:]))
+                rating += sum(p * q for p, q in zip(users[u][1:], items[i][1:], strict=True))
                 table.writerow([f"user-{u}", 1000 + i, f"{rating:.3f}"])
 
 
