@@ -74,7 +74,8 @@ std::vector<FigureColumn> FigureColumns(
       {"mean_absolute_error", "mean abs error"},
       {"mean_squared_error", "mean sq error"},
       {"top_k_accuracy", "top-k accuracy"},
-      {"auc", "AUC"}};
+      {"auc", "AUC"},
+      {"calibration", "calibration"}};
   std::set<std::string> further;
   for (const proto::EvaluationResult& evaluation : history.evaluations()) {
     for (const auto& [name, value] : evaluation.metrics()) further.insert(name);

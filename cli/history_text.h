@@ -12,7 +12,8 @@ namespace holdfast {
 // has a point, an evaluation or a change of the learning rate, rising:
 //
 //   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
-//       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc
+//       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc,
+//       calibration
 //   100,1715940000.250,0.4321,50000,102.5,51250,,,
 //
 // on one line each. Where there are any, columns follow for figures of an

@@ -75,7 +75,7 @@ not in it. --csv prints comma-separated values, with times in seconds since 1970
 
   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,
-      auc  (on one line)
+      auc,calibration  (on one line)
 
 and, where there are any, figures of an evaluator of your own, and
 learning_rate_factor, which `holdfast set` changes.

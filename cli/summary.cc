@@ -65,6 +65,7 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
         std::pair("test accuracy", "test_accuracy"),
         std::pair("top-k accuracy", "test_top_k_accuracy"),
         std::pair("AUC", "test_auc"),
+        std::pair("calibration", "test_calibration"),
         std::pair("mean abs error", "test_mean_absolute_error"),
         std::pair("mean sq error", "test_mean_squared_error")}) {
     if (const auto number = NumberAt(result, name)) {

@@ -15,6 +15,9 @@ std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result) {
         {"top_k_accuracy", "top-k accuracy", result.top_k_accuracy()});
   }
   if (result.has_auc()) figures.push_back({"auc", "AUC", result.auc()});
+  if (result.has_calibration()) {
+    figures.push_back({"calibration", "calibration", result.calibration()});
+  }
   if (result.has_mean_absolute_error()) {
     figures.push_back({"mean_absolute_error", "mean absolute error",
                        result.mean_absolute_error()});

@@ -216,6 +216,10 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
       broken->push_back({field, "top_k_accuracy needs evaluation.top_k"});
     } else if (name == "auc" && !evaluation.auc()) {
       broken->push_back({field, "auc needs evaluation.auc"});
+    } else if (name == "calibration") {
+      broken->push_back({field,
+                         "calibration is best at 1, and so neither the least "
+                         "nor the greatest is the best: take loss or auc"});
     } else if (!name.empty() && name != "loss" && name != "accuracy" &&
                name != "top_k_accuracy" && name != "auc" &&
                name != "mean_absolute_error" && name != "mean_squared_error") {

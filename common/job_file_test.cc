@@ -321,6 +321,11 @@ TEST(ParseJobFileTest, OneFault) {
        ":21: evaluation.keep_best.metric.name: must be loss, accuracy, "
        "top_k_accuracy, auc, mean_absolute_error or mean_squared_error, is "
        "\"acuracy\"; others are for programs of your own"},
+      {"evaluation { ",
+       "evaluation { keep_best { metric { name: \"calibration\" } } ",
+       ":21: evaluation.keep_best.metric.name: calibration is best at 1, and "
+       "so "
+       "neither the least nor the greatest is the best: take loss or auc"},
       {"units: 8", "units: 8 kernel_initializer { uniform { low: 1 high: 1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.uniform.high: "
        "must be above low, which is 1, is 1"},

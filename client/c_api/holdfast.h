@@ -374,8 +374,8 @@ typedef struct holdfast_metric {
 /* Tells the cluster how good the model is: the figures of one evaluation, on so
  * many examples. They are called "loss", which must be there (NAN where there
  * is none), "accuracy", "mean_absolute_error", "mean_squared_error",
- * "top_k_accuracy", "auc", or as the caller likes, up to 32 of at most 64
- * bytes.
+ * "top_k_accuracy", "auc", "calibration", or as the caller likes, up to 32 of
+ * at most 64 bytes.
  *
  * `evaluation`: what holdfast_next_evaluation gave, of which `generation` and
  * `step` are looked at. When this has returned, what follows from the figures,

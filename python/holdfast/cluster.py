@@ -568,6 +568,7 @@ class Cluster:
         mean_squared_error: float | None = None,
         top_k_accuracy: float | None = None,
         auc: float | None = None,
+        calibration: float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Reports an evaluation of the model, for ``status`` and the cluster's metrics.
@@ -584,6 +585,7 @@ class Cluster:
             mean_squared_error: Likewise.
             top_k_accuracy: Share of the examples whose class is among the first k predicted.
             auc: Area under the receiver operating characteristic.
+            calibration: Sum of the predicted probabilities of class 1 over the examples of it.
             metrics: Further figures by name, at most 32.
 
         Raises:
@@ -597,6 +599,7 @@ class Cluster:
             "mean_squared_error": mean_squared_error,
             "top_k_accuracy": top_k_accuracy,
             "auc": auc,
+            "calibration": calibration,
             **(metrics or {}),
         }
         self._report(

@@ -381,6 +381,7 @@ class OneWorkerTest(unittest.TestCase):
             "mean_squared_error": 2.5,
             "top_k_accuracy": 0.5,
             "auc": 0.75,
+            "calibration": 1.25,
         }
         cluster.report_evaluation(
             step=0, examples=7, loss=2.0, metrics={"f1": 0.625, "bleu": 20}, **figures

@@ -244,6 +244,7 @@ proto::CheckpointEvaluation::Scores ScoresOf(const EvaluationScores& scores) {
     told.set_top_k_accuracy(result.top_k_accuracy());
   }
   if (result.has_auc()) told.set_auc(result.auc());
+  if (result.has_calibration()) told.set_calibration(result.calibration());
   told.mutable_by_class()->Assign(scores.by_class.begin(),
                                   scores.by_class.end());
   return told;

@@ -96,6 +96,9 @@ void AddEvaluation(const EvaluationScores& scores,
     result->set_test_top_k_accuracy(test.top_k_accuracy());
   }
   if (test.has_auc()) result->set_test_auc(test.auc());
+  if (test.has_calibration()) {
+    result->set_test_calibration(test.calibration());
+  }
   result->mutable_test_by_class()->Assign(scores.by_class.begin(),
                                           scores.by_class.end());
 }

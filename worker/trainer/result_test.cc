@@ -147,12 +147,14 @@ TEST(AddEvaluationTest, AddsWhatThereIs) {
   EXPECT_FALSE(result.has_test_accuracy() ||
                result.has_test_mean_absolute_error() ||
                result.has_test_mean_squared_error() ||
-               result.has_test_top_k_accuracy() || result.has_test_auc());
+               result.has_test_top_k_accuracy() || result.has_test_auc() ||
+               result.has_test_calibration());
   scores.result.set_accuracy(0.25);
   scores.result.set_mean_absolute_error(2);
   scores.result.set_mean_squared_error(3);
   scores.result.set_top_k_accuracy(0.75);
   scores.result.set_auc(0.875);
+  scores.result.set_calibration(1.125);
   scores.by_class.emplace_back().add_predicted(7);
   scores.by_class[0].set_recall(1);
   AddEvaluation(scores, &result);
@@ -161,6 +163,7 @@ TEST(AddEvaluationTest, AddsWhatThereIs) {
   EXPECT_EQ(result.test_mean_squared_error(), 3);
   EXPECT_EQ(result.test_top_k_accuracy(), 0.75);
   EXPECT_EQ(result.test_auc(), 0.875);
+  EXPECT_EQ(result.test_calibration(), 1.125);
   const auto json = ResultToJson(result);
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_THAT(*json, HasSubstr(R"( "test_by_class": [

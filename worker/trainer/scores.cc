@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/portable_math.h"
 
 namespace holdfast {
 namespace {
@@ -78,6 +79,27 @@ void AreaUnderCurve::Tell(EvaluationScores* scores) {
                          (static_cast<double>(positives_) * negatives_));
 }
 
+absl::Status Calibration::Add(const Batch& batch,
+                              absl::Span<const float> outputs) {
+  for (int64_t i = 0; i < batch.size(); ++i, ++examples_) {
+    const int32_t label = batch.labels[i];
+    if (label != 0 && label != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("evaluation.calibration: example ", examples_,
+                       " of the test set has the label ", label,
+                       "; the calibration is that of two classes, 0 and 1"));
+    }
+    positives_ += label;
+    predicted_ += 1 / (1 + PortableExp(-double{outputs[i]}));
+  }
+  return absl::OkStatus();
+}
+
+void Calibration::Tell(EvaluationScores* scores) {
+  if (positives_ == 0 || std::isnan(predicted_)) return;
+  scores->result.set_calibration(predicted_ / static_cast<double>(positives_));
+}
+
 ConfusionMatrix::ConfusionMatrix(int64_t num_outputs)
     : num_outputs_(num_outputs),
       num_classes_(NumClasses(num_outputs)),
@@ -146,6 +168,20 @@ absl::Status CheckScores(const proto::Evaluation& config,
                    "from one output or two");
     }
   }
+  if (config.calibration()) {
+    absl::Status status = check("calibration");
+    if (!status.ok()) return status;
+    if (outputs.count != 1) {
+      return error("calibration", "the model has ", outputs.count,
+                   " outputs; the calibration is that of one, whose sigmoid is "
+                   "the probability of class 1");
+    }
+    if (!outputs.predict_class) {
+      return error("calibration",
+                   "the model predicts a number: its loss is not "
+                   "sigmoid_cross_entropy");
+    }
+  }
   if (config.confusion_matrix()) {
     absl::Status status = check("confusion_matrix");
     if (!status.ok()) return status;
@@ -175,6 +211,7 @@ std::vector<std::unique_ptr<Score>> MakeScores(const proto::Evaluation& config,
     scores.push_back(
         std::make_unique<AreaUnderCurve>(outputs.count, num_examples));
   }
+  if (config.calibration()) scores.push_back(std::make_unique<Calibration>());
   if (config.confusion_matrix()) {
     scores.push_back(std::make_unique<ConfusionMatrix>(outputs.count));
   }

@@ -86,6 +86,23 @@ class AreaUnderCurve final : public Score {
   bool has_nan_ = false;
 };
 
+// The sum of the predicted probabilities of class 1, the sigmoids of a single
+// output, over the number of examples of class 1: 1 where they are as many as
+// they are predicted to be.
+//
+// Tells nothing where there is no such example, or an output is not a number.
+class Calibration final : public Score {
+ public:
+  absl::Status Add(const Batch& batch,
+                   absl::Span<const float> outputs) override;
+  void Tell(EvaluationScores* scores) override;
+
+ private:
+  double predicted_ = 0;
+  int64_t examples_ = 0;
+  int64_t positives_ = 0;
+};
+
 // How many examples of each class were predicted to be of each, and what
 // follows from that for each class.
 class ConfusionMatrix final : public Score {

@@ -1,7 +1,7 @@
 #include "worker/trainer/scores.h"
 
+#include <cmath>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -120,6 +120,28 @@ TEST(AreaUnderCurveTest, NamesAnExampleOfAThirdClass) {
       HasSubstr("evaluation.auc: example 5 of the test set has the label 2"));
 }
 
+// The sigmoids are 1/2, 3/4, 1/4 and 1; two examples are of class 1.
+TEST(CalibrationTest, IsPredictedOverFound) {
+  const float log3 = std::log(3.0f);
+  Calibration score;
+  ASSERT_EQ(AddAll({0, 1, 0, 1}, {0, log3, -log3, 1000}, &score, 3),
+            absl::OkStatus());
+  EXPECT_NEAR(Told(&score).result.calibration(), 2.5 / 2, 1e-7);
+}
+
+TEST(CalibrationTest, IsNotToldWhereThereIsNone) {
+  Calibration one_class;
+  ASSERT_EQ(AddAll({0, 0}, {1, 2}, &one_class), absl::OkStatus());
+  EXPECT_FALSE(Told(&one_class).result.has_calibration());
+  Calibration diverged;
+  ASSERT_EQ(AddAll({0, 1}, {1, kNan}, &diverged), absl::OkStatus());
+  EXPECT_FALSE(Told(&diverged).result.has_calibration());
+  Calibration third;
+  EXPECT_THAT(AddAll({0, 1, 2}, {1, 2, 3}, &third).message(),
+              HasSubstr("evaluation.calibration: example 2 of the test set has "
+                        "the label 2"));
+}
+
 // confusion_matrix(kLabels, argmax(kOutputs)) and
 // precision_recall_fscore_support of the same.
 TEST(ConfusionMatrixTest, IsScikitLearns) {
@@ -171,16 +193,29 @@ proto::Evaluation All() {
 TEST(MakeScoresTest, MakesWhatIsAskedFor) {
   EXPECT_THAT(MakeScores({}, {4, true}, 10), IsEmpty());
   EXPECT_EQ(MakeScores(All(), {4, true}, 10).size(), 3);
+  proto::Evaluation calibration;
+  calibration.set_calibration(true);
+  EXPECT_EQ(MakeScores(calibration, {1, true}, 10).size(), 1);
 }
 
 TEST(CheckScoresTest, NamesTheFieldThatDoesNotFit) {
-  const ExampleSpec labels = {{2}, 3};
-  const ExampleSpec targets = {{2}, std::nullopt, 1};
+  ExampleSpec labels;
+  labels.shape = {2};
+  labels.num_classes = 3;
+  ExampleSpec targets;
+  targets.shape = {2};
+  targets.num_targets = 1;
   EXPECT_EQ(CheckScores({}, {}, targets), absl::OkStatus());
-  proto::Evaluation top_k, auc, matrix;
+  proto::Evaluation top_k, auc, matrix, calibration;
   top_k.set_top_k(3);
   auc.set_auc(true);
   matrix.set_confusion_matrix(true);
+  calibration.set_calibration(true);
+  EXPECT_EQ(CheckScores(calibration, {1, true}, labels), absl::OkStatus());
+  EXPECT_THAT(CheckScores(calibration, {2, true}, labels).message(),
+              HasSubstr("evaluation.calibration: the model has 2 outputs"));
+  EXPECT_THAT(CheckScores(calibration, {1, false}, labels).message(),
+              HasSubstr("its loss is not sigmoid_cross_entropy"));
   EXPECT_EQ(CheckScores(top_k, {4, true}, labels), absl::OkStatus());
   EXPECT_THAT(CheckScores(top_k, {3, true}, labels).message(),
               HasSubstr("evaluation.top_k: 3 of the model's 3 outputs"));
@@ -194,7 +229,7 @@ TEST(CheckScoresTest, NamesTheFieldThatDoesNotFit) {
                         "classes apart; the matrix is told of at most 100"));
   EXPECT_THAT(CheckScores(matrix, {1, false}, labels).message(),
               HasSubstr("predicts a number"));
-  for (const proto::Evaluation& config : {top_k, auc, matrix}) {
+  for (const proto::Evaluation& config : {top_k, auc, matrix, calibration}) {
     EXPECT_THAT(CheckScores(config, {1, false}, targets).message(),
                 HasSubstr("the data have targets"));
     EXPECT_THAT(CheckScores(config, {}, labels).message(),
