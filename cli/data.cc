@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/data_split.h"
 #include "cli/inspect_images.h"
+#include "cli/inspect_libsvm.h"
 #include "cli/inspect_tfrecord.h"
 #include "cli/table.h"
 #include "common/data/csv_profile.h"
@@ -34,9 +35,10 @@ holdfast data split FILE... --fraction=F [flags]
 
 inspect says what is in files to train on, in one pass over them: of CSV its
 columns, with ranges, missing values and categories, and a schema to start from; of
-TFRecord files their features, in the same way; of a folder of images its classes,
-sizes and formats; of NumPy's and IDX files type, shape and range. Patterns (*, ?,
-[...]) stand for all that they match. docs/data.md tells what a job makes of them.
+TFRecord files their features, in the same way; of libsvm files labels and indices;
+of a folder of images its classes, sizes and formats; of NumPy's and IDX files type,
+shape and range. Patterns (*, ?, [...]) stand for all that they match. docs/data.md
+tells what a job makes of them.
 
 split writes each file in two parts beside it, NAME-train and NAME-test: the same
 examples that data.holdout of a job, with this fraction and seed, keeps for training
@@ -73,9 +75,9 @@ struct DataFlags {
 // Of all verbs.
 void AddFormatFlags(DataFlags* flags, FlagSet* set) {
   set->Add(
-      "format", "csv|tsv|npy|idx|tfrecord|images", &flags->format,
+      "format", "csv|tsv|npy|idx|tfrecord|libsvm|images", &flags->format,
       "Default: images for a folder; by the name .npy and .npz, .tfrecord,\n"
-      "those with idx in them, .tsv; csv for all others.");
+      ".svm and .libsvm, those with idx in them, .tsv; csv for all others.");
   set->Add("no_header", "", &flags->no_header,
            "The first row of CSV files is an example; columns are called by\n"
            "their place, from 0.");
@@ -111,6 +113,9 @@ std::string FormatOf(const std::string& file, const DataFlags& flags) {
   const absl::string_view name =
       absl::string_view(file).substr(file.rfind('/') + 1);
   if (absl::StrContains(name, ".tfrecord")) return "tfrecord";
+  if (absl::StrContains(name, ".svm") || absl::StrContains(name, ".libsvm")) {
+    return "libsvm";
+  }
   if (absl::StrContains(name, "idx")) return "idx";
   return absl::StrContains(name, ".tsv") ? "tsv" : "csv";
 }
@@ -235,11 +240,13 @@ absl::StatusOr<std::string> CheckedFormat(const std::vector<std::string>& files,
     return absl::InvalidArgumentError("name the files");
   }
   const std::string format = FormatOf(files[0], flags);
-  for (const char* known : {"csv", "tsv", "npy", "idx", "tfrecord", "images"}) {
+  for (const char* known :
+       {"csv", "tsv", "npy", "idx", "tfrecord", "libsvm", "images"}) {
     if (format == known) return format;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--format=", format, ": must be csv, tsv, npy, idx, tfrecord or images"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--format=", format,
+                   ": must be csv, tsv, npy, idx, tfrecord, libsvm or images"));
 }
 
 absl::Status Inspect(const std::vector<std::string>& files,
@@ -258,6 +265,7 @@ absl::Status Inspect(const std::vector<std::string>& files,
     return InspectTfRecord(files, is_target ? flags.target : flags.label,
                            is_target);
   }
+  if (*format == "libsvm") return InspectLibsvm(files);
   for (const std::string& file : files) {
     absl::Status status = *format == "images"
                               ? InspectImages(file)
@@ -271,6 +279,11 @@ absl::Status Split(const std::vector<std::string>& files,
                    const DataFlags& flags) {
   const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
   if (!format.ok()) return format.status();
+  if (*format == "libsvm") {
+    return absl::InvalidArgumentError(
+        "files of libsvm are not split; hold a part out in the job, with "
+        "data.holdout");
+  }
   absl::StatusOr<std::vector<SplitPart>> parts;
   if (*format == "csv" || *format == "tsv") {
     parts = SplitCsv(files, *format == "csv" ? ',' : '\t', !flags.no_header,

@@ -94,6 +94,33 @@ TEST(DataCommandTest, TellsOfColumnsWithoutNames) {
                         "values: \"y\" } }\n"));
 }
 
+TEST(DataCommandTest, TellsOfManyTexts) {
+  std::string text = "user,x,y\n,1,0\n";
+  for (int i = 0; i < 1001; ++i) absl::StrAppend(&text, "u", i, ",", i, ",1\n");
+  const Said said = DataSays({"inspect", Write("users.csv", text)});
+  EXPECT_EQ(said.code, kExitDone) << said.error;
+  EXPECT_THAT(said.out,
+              HasSubstr("  # not used: \"user\", more than 1000 different "
+                        "texts; for embedding tables: ids { missing: OWN }\n"));
+}
+
+TEST(DataCommandTest, TellsOfLibsvm) {
+  const std::string path =
+      Write("x.svm", "# none\n+1 3:0.5 17:-2\n-1 7:1\n+1\n");
+  const Said said = DataSays({"inspect", path});
+  EXPECT_EQ(said.code, kExitDone) << said.error;
+  EXPECT_EQ(said.out,
+            "3 examples, with 1.0 features on average, 2 at most\n"
+            "indices from 3 to 17, values from -2 to 1\n"
+            "labels: +1 (2), -1 (1)\n\n"
+            "# A schema to start from.\nlibsvm {\n  files: \"" +
+                path + "\"\n}\n");
+  const Said bad = DataSays({"inspect", Write("bad.svm", "1 3:1\n1 x\n")});
+  EXPECT_EQ(bad.code, kExitUsage);
+  EXPECT_THAT(bad.error, HasSubstr("bad.svm\": line 2: \"x\" is no feature"));
+  EXPECT_EQ(DataSays({"split", path, "--fraction=0.5"}).code, kExitUsage);
+}
+
 TEST(DataCommandTest, TellsOfArrays) {
   const std::string path =
       Write("images-idx", std::string("\0\0\x08\x02\0\0\0\2\0\0\0\1\3\5", 14));
@@ -202,8 +229,9 @@ TEST(DataCommandTest, SaysWhatIsWrong) {
             kExitFailed);
   EXPECT_THAT(DataSays({"inspect", Write("empty.csv", "a,b\n")}).error,
               HasSubstr("has no rows"));
-  EXPECT_THAT(DataSays({"inspect", "x", "--format=xml"}).error,
-              HasSubstr("must be csv, tsv, npy, idx, tfrecord or images"));
+  EXPECT_THAT(
+      DataSays({"inspect", "x", "--format=xml"}).error,
+      HasSubstr("must be csv, tsv, npy, idx, tfrecord, libsvm or images"));
   EXPECT_THAT(DataSays({"inspect", "x", "--label=a", "--target=b"}).error,
               HasSubstr("exclude each other"));
 }

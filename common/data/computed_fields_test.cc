@@ -105,6 +105,22 @@ TEST_F(ComputedFieldsTest, NumbersOfTables) {
   EXPECT_TRUE(columns[3].has_label());
 }
 
+// Of log 1 and log 9 the mean is log 3, and so is the deviation.
+TEST_F(ComputedFieldsTest, LogarithmsOfTables) {
+  Write("t.csv", "x,y\n-3,0\n8,1\n,1\n");
+  const proto::Data data = FilledIn(
+      R"(train { csv {
+           files: "DIR/t.csv"
+           columns { name: "x" number { computed: true log1p: true missing: 0 } }
+           columns { name: "y" label {} }
+         } })");
+  const proto::CsvColumn::Number& number =
+      data.train().csv().columns(0).number();
+  EXPECT_TRUE(number.log1p());
+  EXPECT_NEAR(number.mean(), std::log(3), 1e-12);
+  EXPECT_NEAR(number.stddev(), std::log(3), 1e-12);
+}
+
 TEST_F(ComputedFieldsTest, ValuesOfTables) {
   Write("t.csv", "rome;\"x;y\";cat\nparis;;dog\nrome;z;ant\n?;z;dog\n");
   const proto::Data data = FilledIn(

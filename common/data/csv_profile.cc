@@ -84,7 +84,8 @@ std::string InputText(const CsvColumnProfile& column) {
   }
   if (column.many_values) {
     return absl::StrCat("# more than ", CsvColumnProfile::kMostValues,
-                        " different texts");
+                        " different texts; for embedding tables: ids {",
+                        column.missing > 0 ? " missing: OWN " : "", "}");
   }
   if (column.values.size() == 1 && column.missing == 0) {
     return "# the same text in all rows";

@@ -1,0 +1,19 @@
+#ifndef HOLDFAST_CLI_INSPECT_LIBSVM_H_
+#define HOLDFAST_CLI_INSPECT_LIBSVM_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace holdfast {
+
+// Says to stdout what labels and features the lines of libsvm `files`
+// (patterns) have, in one pass over them, and a schema to start from. Errors:
+// those of FindFiles and ReadFileBytes; INVALID_ARGUMENT for a line that is no
+// example, and files without any.
+absl::Status InspectLibsvm(const std::vector<std::string>& files);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_INSPECT_LIBSVM_H_
