@@ -142,7 +142,7 @@ TEST_F(StatusTest, History) {
   });
   EXPECT_EQ(Run(HistoryCommand, {"--csv", "--max_points=7"}), kExitDone);
   EXPECT_THAT(Lines(), ElementsAre(HasSubstr("step,time,loss,"),
-                                   "100,0.000,0.25,0,0,0,,,,,,"));
+                                   "100,0.000,0.25,0,0,0,,,,,,,"));
   EXPECT_EQ(Run(HistoryCommand, {"--max_points", "7"}), kExitDone);
   EXPECT_THAT(out_, HasSubstr(" 100  1970-01-01 "));
 }
