@@ -2,8 +2,9 @@
 """Click models of job files against the same models in PyTorch: AUC and examples per second.
 
 Both read the same examples of Criteo's layout (`holdfast datagen criteo`) in the order of the
-files, in the same batches, and train with the same rule. Holdfast has one ps and one worker, a
-thread each; PyTorch is one process of --torch_threads with sparse gradients of the embeddings.
+files, in the same batches, from the same first values, and train with the same rule. Holdfast has
+one ps and one worker of --intra_op_threads; PyTorch is one process of --torch_threads with sparse
+gradients of the embeddings. The first values are those of a job whose rate changes nothing.
 Runs take turns; printed are each round's AUC, and the medians of examples per second and of the
 ratios within a round. PyTorch has its examples as tensors before the clock starts, as Holdfast's
 worker has its rows.
@@ -23,6 +24,7 @@ import time
 
 import numpy as np
 import torch
+import xxhash
 
 FIELDS = 26
 NUMBERS = 13
@@ -66,17 +68,15 @@ def read(pattern):
     return np.array(labels, np.float32), x, np.array(ids, np.int64)
 
 
-def number_ids(train, test):
-    """Numbers the ids of each field from where those of the field before end."""
-    first = 0
+def row_ids(ids, texts):
+    """Puts the id of its row (docs/data.md, "Ids") in place of each cell."""
     for field in range(FIELDS):
-        known, places = np.unique(
-            np.concatenate([train[:, field], test[:, field]]), return_inverse=True
-        )
-        train[:, field] = first + places[: len(train)]
-        test[:, field] = first + places[len(train) :]
-        first += len(known)
-    return first
+        group = xxhash.xxh64_intdigest(f"C{field + 1}".encode())
+        known, places = np.unique(ids[:, field], return_inverse=True)
+        cells = [b"" if x < 0 else b"%08x" % x for x in known]
+        hashes = [xxhash.xxh64_intdigest(cell, group) for cell in cells]
+        texts[:, field] = np.array(hashes, np.uint64)[places]
+    return texts
 
 
 def mlp(inputs, widths):
@@ -84,28 +84,36 @@ def mlp(inputs, widths):
     for units in widths:
         parts += [torch.nn.Linear(inputs, units), torch.nn.ReLU()]
         inputs = units
-    for part in parts[::2]:
-        torch.nn.init.xavier_uniform_(part.weight)
-        torch.nn.init.zeros_(part.bias)
     return torch.nn.Sequential(*parts)
 
 
-def head(inputs):
-    linear = torch.nn.Linear(inputs, 1)
-    torch.nn.init.xavier_uniform_(linear.weight)
-    torch.nn.init.zeros_(linear.bias)
-    return linear
+def table(values):
+    return torch.nn.Embedding.from_pretrained(torch.from_numpy(values), freeze=False, sparse=True)
+
+
+def take(linear, values, name):
+    """Has a layer have the values of the job's variables NAME/kernel and NAME/bias."""
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(values[f"{name}/kernel"].T.copy()))
+        linear.bias.copy_(torch.from_numpy(values[f"{name}/bias"]))
+
+
+def take_layers(network, values, name):
+    for i, linear in enumerate(network[::2]):
+        take(linear, values, f"{name}/dense" + (f"_{i}" if i else ""))
 
 
 class Dlrm(torch.nn.Module):
-    def __init__(self, num_ids):
+    def __init__(self, values):
         super().__init__()
-        self.rows = torch.nn.Embedding(num_ids, ROW_LENGTH, sparse=True)
-        torch.nn.init.uniform_(self.rows.weight, -0.25, 0.25)
+        self.rows = table(values["embedding.values"])
         self.bottom = mlp(NUMBERS, BOTTOM)
         vectors = FIELDS + 1
         self.top = mlp(ROW_LENGTH + vectors * (vectors - 1) // 2, TOP)
-        self.logit = head(TOP[-1])
+        self.logit = torch.nn.Linear(TOP[-1], 1)
+        take_layers(self.bottom, values, "bottom")
+        take_layers(self.top, values, "top")
+        take(self.logit, values, "top/logit")
         pairs = torch.tril_indices(vectors, vectors, -1)
         self.register_buffer("pairs", pairs[0] * vectors + pairs[1])
 
@@ -118,17 +126,16 @@ class Dlrm(torch.nn.Module):
 
 
 class WideAndDeep(torch.nn.Module):
-    def __init__(self, num_ids):
+    def __init__(self, values):
         super().__init__()
-        self.weights = torch.nn.Embedding(num_ids, 1, sparse=True)
-        torch.nn.init.zeros_(self.weights.weight)
+        self.weights = table(values["linear.values"])
         self.linear = torch.nn.Linear(NUMBERS, 1)
-        torch.nn.init.zeros_(self.linear.weight)
-        torch.nn.init.zeros_(self.linear.bias)
-        self.rows = torch.nn.Embedding(num_ids, ROW_LENGTH, sparse=True)
-        torch.nn.init.uniform_(self.rows.weight, -0.05, 0.05)
+        self.rows = table(values["embedding.values"])
         self.deep = mlp(NUMBERS + FIELDS * ROW_LENGTH, DEEP)
-        self.logit = head(DEEP[-1])
+        self.logit = torch.nn.Linear(DEEP[-1], 1)
+        take(self.linear, values, "linear")
+        take_layers(self.deep, values, "deep")
+        take(self.logit, values, "deep/logit")
 
     def forward(self, x, ids):
         wide = self.weights(ids).sum(dim=1) + self.linear(x)
@@ -175,10 +182,9 @@ def auc(labels, outputs):
     return wins / (positive.sum() * (~positive).sum())
 
 
-def run_torch(name, train, test, num_ids):
-    torch.manual_seed(1)
+def run_torch(name, train, test, values):
     torch.set_num_threads(args.torch_threads)
-    model = (Dlrm if name == "dlrm" else WideAndDeep)(num_ids)
+    model = (Dlrm if name == "dlrm" else WideAndDeep)(values)
     optimizers = Optimizers(model, args.rate)
     y, x, ids = train
     steps = len(y) * args.epochs // args.batch
@@ -201,54 +207,100 @@ def run_torch(name, train, test, num_ids):
     return steps * args.batch / seconds, auc(test[0].numpy(), torch.cat(outputs).numpy())
 
 
+def run_job(folder, name, data, steps, optimizer, more=""):
+    """Runs a job of the model on all examples in their order. Returns result.json."""
+    job = os.path.join(folder, "job.textproto")
+    with open(job, "w") as file:
+        file.write(
+            f'name: "{name}" model {{ {MODELS[name]} }} data {{ shuffle: NONE '
+            f'train {{ criteo {{ files: "{os.path.abspath(args.data)}/{data}-*.tsv" }} }} '
+            f'test {{ criteo {{ files: "{os.path.abspath(args.data)}/test-*.tsv" }} }} }} '
+            f"batch_size: {args.batch} steps: {steps} optimizer {{ {optimizer} }} {more}"
+        )
+    subprocess.run(
+        [
+            args.holdfast,
+            "local",
+            f"--job={job}",
+            f"--ps={args.ps}",
+            f"--workers={args.workers}",
+            f"--run_dir={folder}/run",
+            f"--worker_flags=--data_cache_dir={args.cache} "
+            f"--intra_op_threads={args.intra_op_threads}",
+            "--status_port=none",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    with open(f"{folder}/run/result.json") as file:
+        return json.load(file)
+
+
+def first_values(name, train, test):
+    """The first values of the model's variables and rows; ids become their rows' places."""
+    values = {}
+    ids = []
+    for data, examples in (("train", train), ("test", test)):
+        with tempfile.TemporaryDirectory() as folder:
+            steps = -(-len(examples) // args.batch // args.workers)
+            run_job(folder, name, data, steps, "learning_rate: 1e-30 sgd {}", "checkpoints {}")
+            output = f"{folder}/values.npz"
+            subprocess.run(
+                [
+                    args.holdfast,
+                    "checkpoint",
+                    "export",
+                    f"{folder}/run/checkpoints",
+                    f"--output={output}",
+                ],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            exported = dict(np.load(output))
+            for table_file in glob.glob(f"{folder}/values.*.npy"):
+                exported[os.path.basename(table_file)[len("values.") : -len(".npy")]] = np.load(
+                    table_file
+                )
+        ids.append(exported["embedding.ids"])
+        values[data] = exported
+    merged = values["train"]
+    new = ~np.isin(ids[1], ids[0])
+    every = np.concatenate([ids[0], ids[1][new]])
+    order = np.argsort(every)
+    for key in [key for key in merged if key.endswith(".values")]:
+        merged[key] = np.concatenate([merged[key], values["test"][key][new]])[order]
+    return merged, every[order]
+
+
 def run_holdfast(name, examples):
     steps = examples * args.epochs // args.batch // args.workers
+    optimizer = f"learning_rate: {args.rate} {args.optimizer} {{}}"
     with tempfile.TemporaryDirectory() as folder:
-        job = os.path.join(folder, "job.textproto")
-        with open(job, "w") as file:
-            file.write(
-                f'name: "{name}" model {{ {MODELS[name]} }} data {{ shuffle: NONE '
-                f'train {{ criteo {{ files: "{os.path.abspath(args.data)}/train-*.tsv" }} }} '
-                f'test {{ criteo {{ files: "{os.path.abspath(args.data)}/test-*.tsv" }} }} }} '
-                f"batch_size: {args.batch} steps: {steps} "
-                f"optimizer {{ learning_rate: {args.rate} {args.optimizer} {{}} }} "
-                "evaluation { auc: true }"
-            )
-        subprocess.run(
-            [
-                args.holdfast,
-                "local",
-                f"--job={job}",
-                f"--ps={args.ps}",
-                f"--workers={args.workers}",
-                f"--run_dir={folder}/run",
-                f"--worker_flags=--data_cache_dir={args.cache}",
-                "--status_port=none",
-            ],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        with open(f"{folder}/run/result.json") as file:
-            result = json.load(file)
+        result = run_job(folder, name, "train", steps, optimizer, "evaluation { auc: true }")
     return result["examples_per_second"], result["test_auc"]
 
 
 def main():
     train = list(read(f"{args.data}/train-*.tsv"))
     test = list(read(f"{args.data}/test-*.tsv"))
-    num_ids = number_ids(train[2], test[2])
-    train = [torch.from_numpy(part) for part in train]
+    for part in (train, test):
+        part[2] = row_ids(part[2], np.zeros(part[2].shape, np.uint64))
+    train[:2] = [torch.from_numpy(part) for part in train[:2]]
+    test[:2] = [torch.from_numpy(part) for part in test[:2]]
     # Behind the last whole batch an epoch goes on at the beginning, in both.
     whole = len(train[0]) // args.batch * args.batch
     if args.epochs > 1 and whole != len(train[0]):
         raise SystemExit("with --epochs above 1 the batches must divide the examples")
-    test = [torch.from_numpy(part) for part in test]
-    print(f"{len(train[0])} examples, {num_ids} ids, batches of {args.batch}")
     for name in args.models.split(","):
+        values, ids = first_values(name, train[0], test[0])
+        sets = [
+            (*part[:2], torch.from_numpy(np.searchsorted(ids, part[2]))) for part in (train, test)
+        ]
+        print(f"{name}: {len(train[0])} examples, {len(ids)} ids, batches of {args.batch}")
         rounds = []
         for _ in range(args.rounds):
             ours = run_holdfast(name, len(train[0]))
-            theirs = run_torch(name, train, test, num_ids)
+            theirs = run_torch(name, *sets, values)
             rounds.append((ours, theirs))
             print(
                 f"{name}: Holdfast {ours[0]:.0f}/s, AUC {ours[1]:.5f}; "
@@ -279,6 +331,7 @@ if __name__ == "__main__":
     parser.add_argument("--ps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--torch_threads", type=int, default=2)
+    parser.add_argument("--intra_op_threads", type=int, default=2, help="of Holdfast's worker")
     parser.add_argument("--cache", default=tempfile.gettempdir() + "/holdfast_click_cache")
     args = parser.parse_args()
     os.makedirs(args.cache, exist_ok=True)
