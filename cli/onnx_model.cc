@@ -396,11 +396,16 @@ absl::StatusOr<onnx::ModelProto> MakeOnnxModel(
     const OnnxOptions& options) {
   const auto job = DeclaredJobFile(declaration);
   if (!job.ok()) return job.status();
-  if (!job->model().has_sequential()) {
+  if (job->model().has_registered()) {
     return absl::UnimplementedError(absl::StrCat(
         "the job's model \"", job->model().registered().name(),
         "\" is code of your own, which ONNX cannot be made of; export "
         ".safetensors or .npz"));
+  }
+  if (!job->model().has_sequential()) {
+    return absl::UnimplementedError(
+        "the job's model has embedding tables, of which no ONNX is made; "
+        "export .npz, with files of ids and rows for each table");
   }
   return Translator(declaration, read, options).Translate(*job);
 }

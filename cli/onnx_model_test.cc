@@ -212,6 +212,10 @@ TEST(OnnxModelTest, WhatCannotBeExported) {
       Make(Declare("registered { name: \"mine\" }", {2}, {})).status();
   EXPECT_TRUE(absl::IsUnimplemented(registered)) << registered;
   EXPECT_THAT(registered.message(), HasSubstr("\"mine\""));
+  const absl::Status clicks =
+      Make(Declare("logistic_regression {}", {2}, {})).status();
+  EXPECT_TRUE(absl::IsUnimplemented(clicks)) << clicks;
+  EXPECT_THAT(clicks.message(), HasSubstr("has embedding tables"));
   const absl::Status incomplete =
       Make(Declare(kDense, {1, 3}, {{"outputs/kernel", {3, 2}}})).status();
   EXPECT_THAT(incomplete.message(), HasSubstr("\"outputs/bias\""));

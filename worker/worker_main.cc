@@ -612,6 +612,13 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
   return exit_code;
 }
 
+// Of what is wrong by the job file.
+int JobFileError(const absl::Status& status) {
+  return UsageError(absl::Status(
+      status.code(),
+      absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
+}
+
 // Returns the exit code.
 int Train(const Config& config, const WorkerHooks& hooks,
           const Workshop& workshop, Leaver* leaver, Readiness* readiness,
@@ -619,11 +626,10 @@ int Train(const Config& config, const WorkerHooks& hooks,
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set().num_examples());
-  if (!declaration.ok()) return Fail(declaration.status());
-  absl::Status tables =
-      AddTables(config.job, workshop.model->Tables(),
-                workshop.train_set().spec(), &*declaration);
-  if (!tables.ok()) return Fail(tables);
+  if (!declaration.ok()) return JobFileError(declaration.status());
+  absl::Status tables = AddTables(config.job, workshop.model->Tables(),
+                                  workshop.train_set().spec(), &*declaration);
+  if (!tables.ok()) return JobFileError(tables);
   *declaration->mutable_job() =
       DeclareJob(config.job, workshop.train_set().spec());
   const ExampleSource* const plain = &workshop.train_set();
@@ -844,11 +850,7 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
   if (!status.ok()) return Fail(status);
   status = MakeAugmenter(*config, &workshop);
   status.Update(MakeModels(*config, registries.models, &workshop));
-  if (!status.ok()) {
-    return UsageError(absl::Status(
-        status.code(),
-        absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
-  }
+  if (!status.ok()) return JobFileError(status);
   return Train(*config, hooks, workshop, leaver, &readiness, &meter,
                &cluster_tracer);
 }

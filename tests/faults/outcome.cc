@@ -89,10 +89,14 @@ absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
   return ReadAll(reader->get());
 }
 
-std::string DigestOf(const End& end) {
-  const std::string variables = DigestOfVariables(
+std::string DigestOfItsVariables(const End& end) {
+  return DigestOfVariables(
       end.variables, std::vector<absl::Span<const float>>(end.values.begin(),
                                                           end.values.end()));
+}
+
+std::string DigestOf(const End& end) {
+  const std::string variables = DigestOfItsVariables(end);
   if (end.rows.empty()) return variables;
   Sha256 all;
   all.Update(variables);
@@ -263,15 +267,16 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         uint64_t steps) {
   const auto end = ReadEnd(checkpoint_dir, steps);
   if (!end.ok()) return end.status();
-  const std::string digest = DigestOf(*end);
   if (std::filesystem::exists(result_file)) {
+    const std::string variables = DigestOfItsVariables(*end);
     const std::string told = StringIn(ReadResult(result_file), "digest");
-    if (told != digest) {
-      return absl::DataLossError(absl::StrCat(
-          "the last checkpoint's digest is ", digest, ", the result's ", told));
+    if (told != variables) {
+      return absl::DataLossError(
+          absl::StrCat("the digest of the last checkpoint's variables is ",
+                       variables, ", the result's ", told));
     }
   }
-  return digest;
+  return DigestOf(*end);
 }
 
 absl::StatusOr<std::string> DigestOfCheckpoint(const std::string& folder) {

@@ -188,9 +188,9 @@ TEST_P(WrongInputsTest, IsAnswered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, WrongInputsTest,
-                         ::testing::Values("checkpoint", "cluster", "daemons",
-                                           "holdfast", "job_file", "kubernetes",
-                                           "tls"),
+                         ::testing::Values("checkpoint", "clicks", "cluster",
+                                           "daemons", "holdfast", "job_file",
+                                           "kubernetes", "tls"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -404,8 +404,8 @@ absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
     if (!model.ok()) return model.status();
     if (!(*model)->Tables().empty()) {
       return absl::InvalidArgumentError(
-          "a model with embedding tables is not shared by the GPUs of one "
-          "worker: start a worker for each GPU");
+          "--device names several devices, but a worker computes a model with "
+          "embedding tables on one: start a worker for each device");
     }
     models.push_back(*std::move(model));
   }

@@ -196,10 +196,11 @@ absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
   const auto& fields = opened.declared().id_fields();
   if (fields.size() != static_cast<int>(found.id_fields.size()) ||
       opened.declared().id_values() != found.id_values) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the data's examples have ids of ", found.id_fields.size(), " fields",
-        found.id_values ? " with values" : "", "; the model was trained on ",
-        fields.size(), opened.declared().id_values() ? " with values" : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the data's examples have ids of ", found.id_fields.size(),
+                     " fields", found.id_values ? " with values" : "",
+                     "; the model was trained on ", fields.size(), " fields",
+                     opened.declared().id_values() ? " with values" : ""));
   }
   const auto& trained = opened.declared().example_shape();
   if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {

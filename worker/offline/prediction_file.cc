@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "worker/model/click_model.h"
 
 namespace holdfast {
 namespace {
@@ -63,7 +64,9 @@ PredictionColumns ColumnsOf(const proto::Job& job, int64_t num_outputs,
   PredictionColumns columns;
   const proto::Loss& loss = job.model().sequential().loss();
   if (loss.has_softmax_cross_entropy()) columns.kind = Kind::kSoftmax;
-  if (loss.has_sigmoid_cross_entropy()) columns.kind = Kind::kSigmoid;
+  if (loss.has_sigmoid_cross_entropy() || IsClickModel(job.model())) {
+    columns.kind = Kind::kSigmoid;
+  }
   columns.classes = predict_class;
   columns.names = NamesIn(job.data().train());
   const int64_t wanted = predict_class && num_outputs == 1 ? 2 : num_outputs;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -42,6 +43,24 @@ TEST(PredictionFileTest, ClassesHaveProbabilities) {
   EXPECT_NEAR(std::atof(cells[3].c_str()), 0.75, 1e-7);
   // Of equals the first; large outputs do not overflow.
   EXPECT_EQ(PredictionLine(columns, 8, {1000, 1000}), "8,0,0.5,0.5\n");
+}
+
+// 1 / (1 + exp(-log 3)) = 1 / (1 + 1/3) = 0.75.
+TEST(PredictionFileTest, ClickModelsHaveTheProbabilityOfLabelOne) {
+  for (const char* model :
+       {"logistic_regression {}", "factorization_machine {}",
+        "wide_and_deep {}", "deep_fm {}", "dlrm {}"}) {
+    const PredictionColumns columns =
+        ColumnsOf(Parse(absl::StrCat("model { ", model, " }")), 1,
+                  /*predict_class=*/true);
+    EXPECT_EQ(PredictionHeader(columns, 1), "example,class,probability\n");
+    const float log_of_3 = 1.0986123f;
+    const std::vector<std::string> cells =
+        absl::StrSplit(PredictionLine(columns, 7, {log_of_3}), ',');
+    ASSERT_EQ(cells.size(), 3);
+    EXPECT_EQ(cells[1], "1");
+    EXPECT_NEAR(std::atof(cells[2].c_str()), 0.75, 1e-7);
+  }
 }
 
 TEST(PredictionFileTest, ATableNamesItsClasses) {

@@ -6,12 +6,41 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/initializer.h"
 
 namespace holdfast {
 namespace {
 
 // EmbeddingTable.max_rows_per_push.
 constexpr double kMaxRowsPerPush = 1e9;
+
+// Tests what a ps would refuse only once the job is declared there, while it
+// still is the user's mistake alone. The rules are those of the ps
+// (docs/protocol/tables.md, "Declaration").
+absl::Status CheckTable(const proto::EmbeddingTable& table,
+                        const proto::Optimizer& optimizer) {
+  const auto initializer = RowInitializer::Create(
+      table.initializer(), table.row_length(), table.name(), /*seed=*/0);
+  if (!initializer.ok()) return initializer.status();
+  switch (optimizer.update_case()) {
+    case proto::Optimizer::kSgd:
+    case proto::Optimizer::kMomentum:
+    case proto::Optimizer::kAdagrad:
+    case proto::Optimizer::kAdam:
+    case proto::Optimizer::kFtrl:
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table \"", table.name(),
+          "\": its optimizer, which by default is the job's, is to be sgd, "
+          "momentum, adagrad, adam or ftrl"));
+  }
+  if (table.row_wise() && !optimizer.has_adagrad()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table \"", table.name(), "\": row_wise is for adagrad alone"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -77,6 +106,9 @@ absl::Status AddTables(const proto::Job& job,
   for (const ModelTable& table : tables) {
     proto::EmbeddingTable& declared = *declaration->add_tables();
     declared = table.declared;
+    const absl::Status status =
+        CheckTable(declared, table.optimizer.value_or(job.optimizer()));
+    if (!status.ok()) return status;
     int64_t ids = 0;
     for (const int field : table.fields) {
       if (field < 0 || field >= static_cast<int>(examples.id_fields.size())) {

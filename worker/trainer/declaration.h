@@ -29,7 +29,7 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
 // optimizers that are their own. A table that does not say how many rows a push
 // has at most gets as many as a batch may have ids in its fields. Errors:
 // INVALID_ARGUMENT, with the table's name, for fields that the examples have
-// not.
+// not, and for an initializer or an optimizer that a table cannot have.
 absl::Status AddTables(const proto::Job& job,
                        absl::Span<const ModelTable> tables,
                        const ExampleSpec& examples,

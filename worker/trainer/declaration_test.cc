@@ -4,12 +4,16 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "worker/model/model.h"
 
 namespace holdfast {
 namespace {
+
+using ::testing::HasSubstr;
 
 template <typename Message>
 Message Parse(const std::string& text) {
@@ -216,6 +220,49 @@ TEST(MakeDeclarationTest, AModelHasNoFirstValuesToGive) {
   EXPECT_NE(status.message().find("the model's variable \"w\""),
             std::string::npos)
       << status;
+}
+
+// Of one table, which has the rows of the second of two fields.
+proto::Declaration WithTable(const std::string& declared,
+                             const std::string& optimizer,
+                             absl::Status* status) {
+  const auto job = Parse<proto::Job>(optimizer + " batch_size: 10");
+  ModelTable table;
+  table.declared = Parse<proto::EmbeddingTable>(declared);
+  table.fields = {1};
+  ExampleSpec examples;
+  examples.id_fields = {{"a", 1}, {"b", 3}};
+  proto::Declaration declaration;
+  *status = AddTables(job, {table}, examples, &declaration);
+  return declaration;
+}
+
+constexpr char kTable[] = "name: 't' row_length: 2 initializer { zeros {} } ";
+
+TEST(AddTablesTest, APushHasAtMostAsManyRowsAsABatchHasIds) {
+  absl::Status status;
+  const auto declaration =
+      WithTable(kTable, "optimizer { learning_rate: 1 sgd {} }", &status);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(declaration.tables_size(), 1);
+  EXPECT_EQ(declaration.tables(0).max_rows_per_push(), 30);
+}
+
+TEST(AddTablesTest, WhatAPsWouldRefuseIsRefusedBefore) {
+  const auto error = [](const std::string& declared,
+                        const std::string& optimizer) {
+    absl::Status status;
+    WithTable(declared, optimizer, &status);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  const std::string sgd = "optimizer { learning_rate: 1 sgd {} }";
+  EXPECT_THAT(error("name: 't' row_length: 2 initializer { glorot {} }", sgd),
+              HasSubstr("table \"t\": glorot and he"));
+  EXPECT_THAT(error(std::string(kTable) + "row_wise: true", sgd),
+              HasSubstr("table \"t\": row_wise is for adagrad"));
+  EXPECT_THAT(error(kTable, "optimizer { learning_rate: 1 rmsprop {} }"),
+              HasSubstr("table \"t\": its optimizer"));
 }
 
 }  // namespace

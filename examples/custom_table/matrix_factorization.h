@@ -1,0 +1,75 @@
+#ifndef HOLDFAST_EXAMPLES_CUSTOM_TABLE_MATRIX_FACTORIZATION_H_
+#define HOLDFAST_EXAMPLES_CUSTOM_TABLE_MATRIX_FACTORIZATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/model/model.h"
+#include "worker/model/registry.h"
+
+namespace holdfast_examples {
+
+// A model of one's own with embedding tables: the factorization of a matrix of
+// ratings (Koren et al. 2009), in plain C++. Of the rating that user u gives
+// item i it predicts
+//
+//   y = mean + b_u + b_i + <p_u, q_i>,  loss = (y - rating)^2.
+//
+// "mean" is a variable [1]. The rows of the table of users are [b_u, p_u],
+// those of the table of items [b_i, q_i], with as many factors in p_u as in
+// q_i. Nobody lists users or items: a row is made when a batch brings its id.
+//
+// Thread-compatible.
+class MatrixFactorization final : public holdfast::Model {
+ public:
+  // Takes examples of two fields of ids, of which the first is the user and the
+  // second the item, each with one id, and of one target. The tables are called
+  // by the fields. Option "factors": the number of them, 1 to 1024.
+  // Errors: INVALID_ARGUMENT when the option is missing or another is given, or
+  // when the examples are others.
+  static absl::StatusOr<std::unique_ptr<holdfast::Model>> Create(
+      const holdfast::ModelContext& context);
+
+  std::vector<holdfast::proto::Variable> Variables() const override {
+    return variables_;
+  }
+  std::vector<holdfast::ModelTable> Tables() const override { return tables_; }
+  absl::StatusOr<holdfast::BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch, holdfast::GradientSink sink) override;
+  absl::StatusOr<holdfast::BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch) override;
+  holdfast::OutputSpec Outputs() const override { return {/*count=*/1}; }
+
+ private:
+  // Places in Tables().
+  enum Table { kUsers, kItems, kNumTables };
+
+  MatrixFactorization(int64_t factors, const std::string& users,
+                      const std::string& items);
+
+  // Fills errors_ and, where the batch wants them, outputs_.
+  absl::StatusOr<holdfast::BatchResult> Forward(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch);
+
+  const int64_t row_length_;
+  const std::vector<holdfast::proto::Variable> variables_;
+  const std::vector<holdfast::ModelTable> tables_;
+
+  // By example: y - rating.
+  std::vector<float> errors_;
+  std::vector<float> outputs_;
+  // They stay until the next ComputeGradients, while they are sent.
+  std::vector<float> mean_gradient_;
+  std::vector<float> row_gradients_[kNumTables];
+};
+
+}  // namespace holdfast_examples
+
+#endif  // HOLDFAST_EXAMPLES_CUSTOM_TABLE_MATRIX_FACTORIZATION_H_
