@@ -539,6 +539,60 @@ std::vector<ViewLine> PsTable(const GetStatusResponse& status,
   return LinesOf(table, tasks, status);
 }
 
+// Of each embedding table the sums over those ps that tell of it, in the order
+// declared.
+std::vector<proto::TableReport> TablesOf(const GetStatusResponse& status) {
+  std::vector<proto::TableReport> tables;
+  for (const TaskStatus& task : status.tasks()) {
+    for (const proto::TableReport& share : task.ps().tables()) {
+      auto table = std::find_if(
+          tables.begin(), tables.end(),
+          [&](const auto& known) { return known.name() == share.name(); });
+      if (table == tables.end()) {
+        tables.push_back(share);
+        continue;
+      }
+      table->set_rows(table->rows() + share.rows());
+      table->set_candidates(table->candidates() + share.candidates());
+      table->set_reads(table->reads() + share.reads());
+      table->set_hits(table->hits() + share.hits());
+      table->set_admissions(table->admissions() + share.admissions());
+      table->set_expirations(table->expirations() + share.expirations());
+      table->set_evictions(table->evictions() + share.evictions());
+    }
+  }
+  return tables;
+}
+
+std::vector<ViewLine> EmbeddingTables(const GetStatusResponse& status) {
+  const std::vector<proto::TableReport> tables = TablesOf(status);
+  if (tables.empty()) return {};
+  Table table({{"table"},
+               {"rows", true},
+               {"candidates", true},
+               {"reads", true},
+               {"found", true},
+               {"admitted", true},
+               {"expired", true},
+               {"evicted", true}});
+  for (const proto::TableReport& each : tables) {
+    table.Add({PrintableText(each.name()), absl::StrCat(each.rows()),
+               absl::StrCat(each.candidates()), absl::StrCat(each.reads()),
+               each.reads() > 0 ? Percent(static_cast<double>(each.hits()) /
+                                          static_cast<double>(each.reads()))
+                                : "",
+               absl::StrCat(each.admissions()),
+               absl::StrCat(each.expirations()),
+               absl::StrCat(each.evictions())});
+  }
+  std::vector<ViewLine> lines;
+  for (std::string& text : table.Lines()) {
+    lines.push_back({std::move(text),
+                     lines.empty() ? Emphasis::kHeading : Emphasis::kNone});
+  }
+  return lines;
+}
+
 std::vector<ViewLine> EventLines(absl::Span<const proto::Event> events,
                                  const absl::TimeZone& zone) {
   std::vector<ViewLine> lines;
@@ -619,7 +673,7 @@ std::vector<ViewLine> StatusView(const GetStatusResponse& status,
   for (std::vector<ViewLine> part :
        {AttentionLines(status),
         WorkerTable(status, TasksOf(status, /*ps=*/false)),
-        PsTable(status, TasksOf(status, /*ps=*/true)),
+        PsTable(status, TasksOf(status, /*ps=*/true)), EmbeddingTables(status),
         EventLines(events, zone)}) {
     if (part.empty()) continue;
     lines.push_back({});
@@ -644,13 +698,20 @@ std::vector<ViewLine> TopView(const GetStatusResponse& status,
   SortBySlowness(status, &ps);
   const std::vector<ViewLine> worker_table = WorkerTable(status, workers);
   const std::vector<ViewLine> ps_table = PsTable(status, ps);
-  const size_t room = rows - std::min(rows, lines.size());
+  const std::vector<ViewLine> tables = EmbeddingTables(status);
+  size_t room = rows - std::min(rows, lines.size());
+  // Embedding tables get a quarter, or what the tasks leave.
+  const size_t of_tasks = worker_table.size() + ps_table.size();
+  const size_t for_tables = std::min(
+      tables.size(), std::max(room / 4, room - std::min(room, of_tasks)));
+  room -= for_tables;
   // The ps get a third, or what the workers leave.
   const size_t for_ps =
       std::min(ps_table.size(),
                std::max(room / 3, room - std::min(room, worker_table.size())));
   Append(FirstLines(worker_table, room - for_ps), &lines);
   Append(FirstLines(ps_table, for_ps), &lines);
+  Append(FirstLines(tables, for_tables), &lines);
   if (rows > lines.size() + 1 && !events.empty()) {
     const size_t count =
         std::min({events.size(), kTopEvents, rows - lines.size() - 1});

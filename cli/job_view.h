@@ -14,6 +14,8 @@
 //   worker:1  slow    0.2 s    101 ms   88%     0%  -                 615
 //   ps    state  silent  memory    limit    used  ...
 //   ps:0  ok     -       12.3 MiB  1.0 GiB    1%
+//   table  rows  candidates  reads  found  admitted  ...
+//   items  1200         310  64000    98%      1250
 //   events
 //     12:00:01  step 1100  checkpoint  the checkpoint of step 1000 is on disk
 //

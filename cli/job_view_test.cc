@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
@@ -153,6 +154,38 @@ ps:1  ok           0 B     0 B        0 B        0 B      -          -          
 )");
 }
 
+// Two ps that have two tables, of which nobody has read the second.
+constexpr char kWithTables[] = R"(
+    generation: 1 state { phase: STARTING }
+    tasks { task { job: 'ps' } incarnation: 1 alive: true
+            ps { table_rows: 120
+                 tables { name: 'items' rows: 120 candidates: 30 reads: 1000
+                          hits: 900 admissions: 150 expirations: 20
+                          evictions: 10 }
+                 tables { name: 'users' } } }
+    tasks { task { job: 'ps' index: 1 } incarnation: 2 alive: true
+            ps { table_rows: 81
+                 tables { name: 'items' rows: 80 candidates: 3 reads: 600
+                          hits: 500 admissions: 81 expirations: 1 }
+                 tables { name: 'users' rows: 1 admissions: 1 } } })";
+
+// 1400 of 1600 rows were there: 87.5 %.
+TEST(StatusViewTest, SumsEmbeddingTablesOverThePs) {
+  EXPECT_EQ(Screen(StatusView(Parse<proto::GetStatusResponse>(kWithTables), {},
+                              absl::UTCTimeZone())),
+            R"(
+starting
+
+ps    state     memory  values   received       sent
+ps:0  ok           0 B     0 B        0 B        0 B
+ps:1  ok           0 B     0 B        0 B        0 B
+
+table  rows  candidates  reads  found  admitted  expired  evicted
+items   200          33   1600    88%       231       21       10
+users     1           0      0      -         1        0        0
+)");
+}
+
 // What a ps of an older version tells.
 TEST(StatusViewTest, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(Screen(StatusView(Parse<proto::GetStatusResponse>(R"(
@@ -245,6 +278,7 @@ TEST(StatusViewTest, ShowsNothingThatATerminalObeys) {
   proto::GetStatusResponse status = Training("waiting_for: '\\033[2J'");
   status.mutable_tasks(0)->set_process("\033]0;title\a");
   status.set_checkpoint_error("a\nb");
+  status.mutable_tasks(0)->mutable_ps()->add_tables()->set_name("\033[1m");
   std::vector<proto::Event> events = Events();
   events[0].set_text("\033[31mred");
   for (const ViewLine& line : StatusView(status, events, absl::UTCTimeZone())) {
@@ -406,6 +440,32 @@ ps    state
 ps:0  ok
   and 7 more
 )");
+}
+
+TEST(TopViewTest, ShowsEmbeddingTablesWhereTheyFit) {
+  proto::GetStatusResponse status =
+      Parse<proto::GetStatusResponse>(kWithTables);
+  EXPECT_EQ(Screen(TopView(status, {}, absl::UTCTimeZone(), "title", 80, 24)),
+            R"(
+title
+starting
+ps    state     memory  values   received       sent
+ps:0  ok           0 B     0 B        0 B        0 B
+ps:1  ok           0 B     0 B        0 B        0 B
+table  rows  candidates  reads  found  admitted  expired  evicted
+items   200          33   1600    88%       231       21       10
+users     1           0      0      -         1        0        0
+)");
+  for (int i = 0; i < 40; ++i) {
+    status.mutable_tasks(0)->mutable_ps()->add_tables()->set_name(
+        absl::StrCat("t", i));
+  }
+  status.MergeFrom(LargeJob());
+  const std::string screen =
+      Screen(TopView(status, Events(), absl::UTCTimeZone(), "title", 80, 24));
+  EXPECT_THAT(screen, AllOf(HasSubstr("\nworker "), HasSubstr("\nps "),
+                            HasSubstr("\ntable "), HasSubstr("\nitems "),
+                            EndsWith("  and 40 more\n")));
 }
 
 TEST(TopViewTest, FitsIntoAnyTerminal) {

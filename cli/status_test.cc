@@ -32,7 +32,10 @@ class StatusTest : public ::testing::Test {
   StatusTest() {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         R"(generation: 1 state { phase: TRAINING } global_step: 10
-           total_steps: 100 train_loss: 0.5)",
+           total_steps: 100 train_loss: 0.5
+           tasks { task { job: 'ps' } incarnation: 1 alive: true
+                   ps { tables { name: 'items' rows: 12 reads: 8 hits: 6 } }
+           })",
         &status_));
     ps_.get_status.Do([this](int, const auto&, auto* response) {
       *response = status_;
@@ -84,7 +87,8 @@ TEST_F(StatusTest, IsAScreenWithTheLastEvents) {
   EXPECT_EQ(Run(StatusCommand, {}), kExitDone) << err_;
   EXPECT_THAT(
       out_,
-      AllOf(HasSubstr("10%  step 10 of 100"), HasSubstr("event number 7"),
+      AllOf(HasSubstr("10%  step 10 of 100"), HasSubstr("items    12"),
+            HasSubstr("75%"), HasSubstr("event number 7"),
             HasSubstr("event number 3"), Not(HasSubstr("event number 2"))));
 }
 
@@ -102,6 +106,7 @@ TEST_F(StatusTest, AsJsonIsWhatThePsSays) {
   proto::GetStatusResponse read;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(out_, &read).ok());
   EXPECT_TRUE(MessageDifferencer::Equals(read, status_)) << out_;
+  EXPECT_THAT(out_, HasSubstr(R"("tables":[{"name":"items","rows":"12",)"));
 }
 
 TEST_F(StatusTest, EventsHaveTheNewestLast) {
@@ -142,7 +147,7 @@ TEST_F(StatusTest, History) {
   });
   EXPECT_EQ(Run(HistoryCommand, {"--csv", "--max_points=7"}), kExitDone);
   EXPECT_THAT(Lines(), ElementsAre(HasSubstr("step,time,loss,"),
-                                   "100,0.000,0.25,0,0,0,,,,,,"));
+                                   "100,0.000,0.25,0,0,0,,,,,,,"));
   EXPECT_EQ(Run(HistoryCommand, {"--max_points", "7"}), kExitDone);
   EXPECT_THAT(out_, HasSubstr(" 100  1970-01-01 "));
 }

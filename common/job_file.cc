@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/job_data_rules.h"
+#include "common/job_model_rules.h"
 #include "common/sha256.h"
 #include "common/validate.h"
 #include "google/protobuf/descriptor.h"
@@ -125,84 +126,9 @@ RE2 NamesOf(const proto::Compression& rule) {
   return RE2(rule.variables().empty() ? ".*" : rule.variables(), RE2::Quiet);
 }
 
-// Of a size in two dimensions, at `path`.
-void CheckSize(const google::protobuf::RepeatedField<uint32_t>& size,
-               const std::string& path, std::vector<BrokenRule>* broken) {
-  if (size.size() <= 2) return;
-  broken->push_back(
-      {path, absl::StrCat("must be one number, or two, [height, width], is ",
-                          size.size(), " numbers")});
-}
-
-// Of a layer of a kind that may have a bias.
-template <typename Kind>
-void CheckInitializers(const Kind& kind, const std::string& path,
-                       std::vector<BrokenRule>* broken) {
-  for (const auto& [field, initializer] :
-       {std::pair("kernel_initializer", &kind.kernel_initializer()),
-        std::pair("bias_initializer", &kind.bias_initializer())}) {
-    if (!initializer->has_given()) continue;
-    broken->push_back({absl::StrCat(path, ".", field, ".given"),
-                       "a job file has no values: they are given by a worker "
-                       "of one's own (client/cluster.h)"});
-  }
-  if (!kind.has_use_bias() || kind.use_bias()) return;
-  if (!kind.has_bias_initializer()) return;
-  broken->push_back({absl::StrCat(path, ".bias_initializer"),
-                     "has no bias to initialize: use_bias is false"});
-}
-
-// The names of layers side by side, and rules between the fields of each.
-void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
-                 const std::string& list, std::vector<BrokenRule>* broken) {
-  const std::vector<std::string> names = LayerNames(layers);
-  const std::string field = list.substr(list.rfind('.') + 1);
-  std::map<std::string, int> first;
-  for (int i = 0; i < layers.size() && broken->size() <= kMaxBrokenRulesTold;
-       ++i) {
-    const std::string path = absl::StrCat(list, "[", i, "]");
-    const auto [same, fresh] = first.emplace(names[i], i);
-    if (!fresh && !names[i].empty()) {
-      broken->push_back(
-          {path,
-           absl::StrCat("has the name \"", absl::CEscape(names[i]), "\", as ",
-                        field, "[", same->second, "] has: give it another")});
-    }
-    const proto::Layer& layer = layers.Get(i);
-    if (layer.has_dense()) {
-      CheckInitializers(layer.dense(), path + ".dense", broken);
-    } else if (layer.has_conv2d()) {
-      const proto::Layer::Conv2d& conv = layer.conv2d();
-      CheckInitializers(conv, path + ".conv2d", broken);
-      CheckSize(conv.kernel_size(), path + ".conv2d.kernel_size", broken);
-      CheckSize(conv.stride(), path + ".conv2d.stride", broken);
-      if (conv.groups() > 0 && conv.filters() % conv.groups() != 0) {
-        broken->push_back(
-            {path + ".conv2d.groups",
-             absl::StrCat("must divide filters, which is ", conv.filters(),
-                          ", is ", conv.groups())});
-      }
-    } else if (layer.has_max_pool2d()) {
-      CheckSize(layer.max_pool2d().size(), path + ".max_pool2d.size", broken);
-      CheckSize(layer.max_pool2d().stride(), path + ".max_pool2d.stride",
-                broken);
-    } else if (layer.has_average_pool2d()) {
-      CheckSize(layer.average_pool2d().size(), path + ".average_pool2d.size",
-                broken);
-      CheckSize(layer.average_pool2d().stride(),
-                path + ".average_pool2d.stride", broken);
-    } else if (layer.has_residual()) {
-      CheckLayers(layer.residual().layers(), path + ".residual.layers", broken);
-      CheckLayers(layer.residual().shortcut(), path + ".residual.shortcut",
-                  broken);
-    }
-  }
-}
-
 // Rules between the fields of a job, beyond those that hold for any message.
 void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
-  CheckLayers(job.model().sequential().layers(), "model.sequential.layers",
-              broken);
+  CheckModel(job, broken);
   CheckData(job.data(), broken);
   if (job.has_evaluation() && job.has_data() && !job.data().has_test() &&
       !job.data().has_holdout()) {

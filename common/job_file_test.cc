@@ -1157,5 +1157,51 @@ TEST(ResolveConsistencyTest, ShortLastBatchesNeedTicketsWithBackupReplicas) {
   EXPECT_TRUE(ResolveConsistency(job, 3).ok());
 }
 
+// A job with a click model.
+std::string ClickJob(const std::string& model, const std::string& optimizer) {
+  return absl::StrCat("name: 'clicks' model { ", model,
+                      " } data { train { criteo { files: 'a.tsv' } } } "
+                      "batch_size: 10 steps: 5 optimizer { learning_rate: 0.1 ",
+                      optimizer, " {} }");
+}
+
+TEST(ClickModelRulesTest, HoldForTablesAndLayers) {
+  const auto error = [](const std::string& model,
+                        const std::string& optimizer) {
+    return std::string(
+        ParseJobFile(ClickJob(model, optimizer), "job").status().message());
+  };
+  EXPECT_EQ(error("logistic_regression {}", "ftrl"), "");
+  EXPECT_EQ(error("dlrm { embedding { row_length: 8 table { optimizer { "
+                  "learning_rate: 0.1 adagrad {} } row_wise: true } } bottom { "
+                  "dense { units: 8 } } top { relu {} } }",
+                  "adamw"),
+            "");
+  EXPECT_THAT(error("logistic_regression {}", "adamw"),
+              AllOf(HasSubstr("model.logistic_regression.linear.optimizer"),
+                    HasSubstr("sgd, momentum, adagrad, adam or ftrl; without "
+                              "an optimizer of its own")));
+  EXPECT_THAT(error("factorization_machine {}", "sgd"),
+              HasSubstr("model.factorization_machine.embedding: "));
+  EXPECT_THAT(error("factorization_machine { embedding {} }", "sgd"),
+              HasSubstr("embedding.row_length"));
+  EXPECT_THAT(
+      error("deep_fm { embedding { row_length: 4 table { row_wise: true "
+            "initializer { he {} } } } layers { relu {} } }",
+            "sgd"),
+      AllOf(HasSubstr("table.row_wise: is for adagrad"),
+            HasSubstr("depends on the number of rows")));
+  EXPECT_THAT(
+      error("wide_and_deep { embedding { row_length: 4 } layers { name: "
+            "'a' relu {} } layers { name: 'a' relu {} } }",
+            "sgd"),
+      HasSubstr("model.wide_and_deep.layers[1]"));
+  EXPECT_THAT(
+      error("dlrm { embedding { row_length: 4 } bottom { dense { units: "
+            "4 } } }",
+            "sgd"),
+      HasSubstr("model.dlrm.top"));
+}
+
 }  // namespace
 }  // namespace holdfast

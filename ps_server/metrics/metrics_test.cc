@@ -122,15 +122,39 @@ TEST(ShardMetricsTest, TellsTheFigures) {
 
 TEST(ShardMetricsTest, EmbeddingTablesWhereThereAreSome) {
   ShardFigures figures = FullShardFigures();
-  figures.num_tables = 2;
   figures.tables = 700;
   figures.table_rows = 12;
+  figures.by_table.resize(2);
+  proto::TableReport& items = figures.by_table[0];
+  items.set_name("items");
+  items.set_rows(11);
+  items.set_candidates(2);
+  items.set_reads(30);
+  items.set_hits(20);
+  items.set_admissions(16);
+  items.set_expirations(4);
+  items.set_evictions(1);
+  figures.by_table[1].set_name("users");
+  figures.by_table[1].set_rows(1);
   Metrics metrics;
   AddShardMetrics(figures, &metrics);
   const std::string text = metrics.ToText();
   EXPECT_THAT(
       text, HasSubstr("\nholdfast_shard_memory_bytes{kind=\"tables\"} 700\n"));
-  EXPECT_THAT(text, HasSubstr("\nholdfast_shard_table_rows 12\n"));
+  for (const char* line : {
+           "\nholdfast_shard_table_rows 12\n",
+           "\nholdfast_shard_table_present_rows{table=\"items\"} 11\n",
+           "\nholdfast_shard_table_present_rows{table=\"users\"} 1\n",
+           "\nholdfast_shard_table_candidates{table=\"items\"} 2\n",
+           "\nholdfast_shard_table_reads_total{table=\"items\"} 30\n",
+           "\nholdfast_shard_table_hits_total{table=\"items\"} 20\n",
+           "\nholdfast_shard_table_admissions_total{table=\"items\"} 16\n",
+           "\nholdfast_shard_table_expirations_total{table=\"items\"} 4\n",
+           "\nholdfast_shard_table_evictions_total{table=\"items\"} 1\n",
+           "\nholdfast_shard_table_evictions_total{table=\"users\"} 0\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 TEST(RpcMetricsTest, MethodsOfEachStepAndTheSumOfTheOthers) {

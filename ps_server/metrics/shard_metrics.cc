@@ -13,6 +13,30 @@ namespace {
 
 constexpr const char* kTables = "tables";
 
+void AddTableMetrics(const proto::TableReport& table, Metrics* metrics) {
+  const Metrics::Labels labels = {{"table", table.name()}};
+  metrics->Gauge("holdfast_shard_table_present_rows",
+                 "Rows of an embedding table.", table.rows(), labels);
+  metrics->Gauge("holdfast_shard_table_candidates",
+                 "Ids that have been pushed, and not often enough to have a "
+                 "row.",
+                 table.candidates(), labels);
+  metrics->Counter("holdfast_shard_table_reads_total",
+                   "Rows that pulls asked for.", table.reads(), labels);
+  metrics->Counter("holdfast_shard_table_hits_total",
+                   "Rows that pulls asked for and that existed.", table.hits(),
+                   labels);
+  metrics->Counter("holdfast_shard_table_admissions_total",
+                   "Rows that were made.", table.admissions(), labels);
+  metrics->Counter("holdfast_shard_table_expirations_total",
+                   "Rows that were removed, as no step touched them for so "
+                   "long.",
+                   table.expirations(), labels);
+  metrics->Counter("holdfast_shard_table_evictions_total",
+                   "Rows that were removed, as their bucket was full.",
+                   table.evictions(), labels);
+}
+
 }  // namespace
 
 void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
@@ -23,7 +47,7 @@ void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
            std::pair("pushes", figures.pushes),
            std::pair(kTables, figures.tables),
        }) {
-    if (kind == kTables && figures.num_tables == 0) continue;
+    if (kind == kTables && figures.by_table.empty()) continue;
     metrics->Gauge("holdfast_shard_memory_bytes",
                    "Memory of this ps's share of the job.", bytes,
                    {{"kind", kind}});
@@ -31,9 +55,12 @@ void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
   metrics->Gauge("holdfast_shard_memory_limit_bytes",
                  "Memory limit of this ps's share (--memory_limit).",
                  figures.limit);
-  if (figures.num_tables > 0) {
+  if (!figures.by_table.empty()) {
     metrics->Gauge("holdfast_shard_table_rows", "Rows of embedding tables.",
                    figures.table_rows);
+  }
+  for (const proto::TableReport& table : figures.by_table) {
+    AddTableMetrics(table, metrics);
   }
   metrics->Counter("holdfast_shard_updates_total",
                    "Commits or, in asynchronous jobs, applied pushes.",

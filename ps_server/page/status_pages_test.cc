@@ -65,6 +65,25 @@ TEST(StatusPagesTest, StatusIsJsonWithNamesOfTheProto) {
   EXPECT_THAT(answer.body, HasSubstr("\"global_step\":\"7\""));
 }
 
+TEST(StatusPagesTest, StatusHasTheEmbeddingTablesOfEachPs) {
+  StatusQueries queries = Echo();
+  queries.status = [](const proto::GetStatusRequest&) {
+    proto::GetStatusResponse status;
+    proto::PsReport& ps = *status.add_tasks()->mutable_ps();
+    ps.set_table_rows(12);
+    proto::TableReport& table = *ps.add_tables();
+    table.set_name("items");
+    table.set_rows(12);
+    table.set_evictions(3);
+    return status;
+  };
+  EXPECT_THAT(
+      StatusPages(queries).at("/status.json")({"/status.json", {}}).body,
+      HasSubstr(R"("table_rows":"12","tables":[{"name":"items","rows":"12",)"
+                R"("candidates":"0","reads":"0","hits":"0","admissions":"0",)"
+                R"("expirations":"0","evictions":"3"}])"));
+}
+
 TEST(StatusPagesTest, EventsFollowANumber) {
   EXPECT_THAT(Get("/events.json").body, HasSubstr("\"number\":\"1\""));
   EXPECT_THAT(Get("/events.json", {{"after", "41"}}).body,

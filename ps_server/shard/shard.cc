@@ -35,13 +35,28 @@ void Shard::Count(const std::vector<TensorPiece>& tensors,
   }
 }
 
+std::vector<proto::TableReport> Shard::TableReports() const {
+  std::vector<proto::TableReport> reports = tables_.Reports();
+  for (proto::TableReport& report : reports) {
+    const auto before = table_totals_.find(report.name());
+    if (before == table_totals_.end()) continue;
+    const proto::TableReport& totals = before->second;
+    report.set_reads(report.reads() + totals.reads());
+    report.set_hits(report.hits() + totals.hits());
+    report.set_admissions(report.admissions() + totals.admissions());
+    report.set_expirations(report.expirations() + totals.expirations());
+    report.set_evictions(report.evictions() + totals.evictions());
+  }
+  return reports;
+}
+
 ShardFigures Shard::figures() const {
   ShardFigures figures = totals_;
   figures.limit = options_.memory_limit_bytes;
   figures.pushes = staged_.bytes();
   figures.tables = tables_.bytes();
   figures.table_rows = tables_.rows();
-  figures.num_tables = tables_.size();
+  figures.by_table = TableReports();
   if (store_ != nullptr) {
     figures.values = store_->value_bytes();
     figures.slots = store_->slot_bytes();

@@ -159,6 +159,9 @@ void Shard::Begin(Generation generation) {
   ledger_ = Ledger();
   fenced_.clear();
   pins_.clear();
+  for (proto::TableReport& report : TableReports()) {
+    table_totals_[report.name()] = std::move(report);
+  }
   tables_ = ShardTables();
   holding_ = false;
   share_ = Share();

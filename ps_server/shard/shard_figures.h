@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
@@ -30,8 +31,11 @@ struct ShardFigures {
   // 0: unlimited.
   uint64_t limit = 0;
 
+  // Of all embedding tables.
   uint64_t table_rows = 0;
-  uint64_t num_tables = 0;
+  // By table, as declared. Empty where the job has none, and before the shard
+  // has its state.
+  std::vector<proto::TableReport> by_table;
 
   // Commits, or applied pushes.
   uint64_t updates = 0;
@@ -61,6 +65,8 @@ inline proto::PsReport ToReport(const ShardFigures& figures) {
   memory.set_tables(figures.tables);
   memory.set_limit(figures.limit);
   report.set_table_rows(figures.table_rows);
+  report.mutable_tables()->Add(figures.by_table.begin(),
+                               figures.by_table.end());
   report.set_updates(figures.updates);
   report.set_update_seconds(absl::ToDoubleSeconds(figures.update_time));
   uint64_t received = 0;

@@ -132,10 +132,16 @@ TEST(ShardFiguresReportTest, TellsTheCoordinatorSums) {
   figures.sent = {1, 2, 3};
   figures.save_time = absl::Seconds(7);
   figures.save_bytes = 8;
+  figures.table_rows = 9;
+  figures.by_table.resize(2);
+  figures.by_table[0].set_name("t");
+  figures.by_table[0].set_rows(9);
+  figures.by_table[1].set_name("u");
   EXPECT_EQ(ToReport(figures).ShortDebugString(),
             "memory { values: 1 slots: 2 versions: 3 pushes: 4 limit: 5 } "
             "updates: 6 update_seconds: 0.5 received_bytes: 60 sent_bytes: 6 "
-            "held_bytes: 1 save_seconds: 7 save_bytes: 8");
+            "held_bytes: 1 save_seconds: 7 save_bytes: 8 table_rows: 9 "
+            "tables { name: \"t\" rows: 9 } tables { name: \"u\" }");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ namespace holdfast {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr uint32_t kNumPs = 3;
 
@@ -138,6 +139,63 @@ TEST_F(ShardRowsTest, RowsExpireInStepsWithoutPushes_B8) {
   EXPECT_EQ(shard_.figures().table_rows, 1u);
   Commit(2, {});
   EXPECT_EQ(shard_.figures().table_rows, 0u);
+}
+
+TEST_F(ShardRowsTest, TellsOfEachTableWhatItHasDone) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  request.mutable_declaration()->mutable_tables(0)->set_expire_after_steps(2);
+  request.mutable_declaration()->mutable_tables(1)->set_min_count(2);
+  EXPECT_THAT(shard_.figures().by_table, IsEmpty());
+  Restore(request);
+  Stage(PushOf(
+      0, 1, 0,
+      {Rows("t", {Id(0), Id(1)}, {1, 2, 3, 4}), Rows("u", {Id(5)}, {8})}));
+  Commit(0, {{0, 1, 1}});
+  Read("t", {Id(0), Id(1), Id(2)});
+  Read("u", {Id(5)});
+  // A pull that is refused has read nothing.
+  EXPECT_FALSE(Ask(shard_, &Shard::Pull, PullOf("t", {Id(0, /*here=*/false)}))
+                   .status()
+                   .ok());
+  const auto reports = [&] {
+    std::vector<std::string> texts;
+    for (const proto::TableReport& report : shard_.figures().by_table) {
+      texts.push_back(report.ShortDebugString());
+    }
+    return texts;
+  };
+  EXPECT_THAT(reports(),
+              ElementsAre("name: \"t\" rows: 2 reads: 3 hits: 2 admissions: 2",
+                          "name: \"u\" candidates: 1 reads: 1"));
+  // A version that is pinned is read as it was.
+  const auto pin = Pin();
+  ASSERT_TRUE(pin.status().ok());
+  Commit(1, {});
+  Commit(2, {});
+  proto::PullRequest old = PullOf("t", {Id(0), Id(2)});
+  old.set_exact_version(1);
+  ASSERT_TRUE(Ask(shard_, &Shard::Pull, old).status().ok());
+  EXPECT_THAT(
+      reports(),
+      ElementsAre("name: \"t\" reads: 5 hits: 3 admissions: 2 expirations: 2",
+                  "name: \"u\" candidates: 1 reads: 1"));
+}
+
+// Totals are those of the process: a roll-back takes nothing from them.
+TEST_F(ShardRowsTest, TotalsOfTablesOutliveAGeneration) {
+  Restore(WithTables(MakeRestore()));
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {1, 2})}));
+  Commit(0, {{0, 1, 1}});
+  Read("t", {Id(0), Id(1)});
+  for (const uint64_t generation : {2, 3}) {
+    proto::RestoreRequest again = WithTables(MakeRestore());
+    again.mutable_sender()->set_generation(generation);
+    ASSERT_TRUE(Ask(shard_, &Shard::Restore, again).status().ok());
+  }
+  const std::vector<proto::TableReport> tables = shard_.figures().by_table;
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(tables[0].ShortDebugString(),
+            "name: \"t\" reads: 2 hits: 1 admissions: 1");
 }
 
 TEST_F(ShardRowsTest, TheRowsOfAPushComeInSeveralParts) {

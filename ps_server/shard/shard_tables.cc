@@ -23,7 +23,7 @@ absl::Status Error(absl::string_view table, const What&... what) {
 }  // namespace
 
 ShardTables::ShardTables(std::vector<std::unique_ptr<EmbeddingTable>> tables)
-    : tables_(std::move(tables)) {
+    : tables_(std::move(tables)), reads_(tables_.size()) {
   if (tables_.empty()) return;
   buckets_ = tables_.front()->buckets();
   version_ = tables_.front()->version();
@@ -57,6 +57,23 @@ int64_t ShardTables::held_bytes() const {
   int64_t bytes = 0;
   for (const auto& table : tables_) bytes += table->held_bytes();
   return bytes;
+}
+
+std::vector<proto::TableReport> ShardTables::Reports() const {
+  std::vector<proto::TableReport> reports;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    const EmbeddingTable& table = *tables_[i];
+    proto::TableReport& report = reports.emplace_back();
+    report.set_name(table.declared().name());
+    report.set_rows(table.rows());
+    report.set_candidates(table.candidates());
+    report.set_reads(reads_[i].rows);
+    report.set_hits(reads_[i].found);
+    report.set_admissions(table.totals().admissions);
+    report.set_expirations(table.totals().expirations);
+    report.set_evictions(table.totals().evictions);
+  }
+  return reports;
 }
 
 absl::StatusOr<size_t> ShardTables::Find(absl::string_view name) const {
@@ -167,7 +184,7 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
 
 absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
                                               GlobalStep version,
-                                              ThreadPool* threads) const {
+                                              ThreadPool* threads) {
   const absl::StatusOr<size_t> found = Find(range.variable());
   if (!found.ok()) return found.status();
   const EmbeddingTable& table = *tables_[*found];
@@ -182,11 +199,11 @@ absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
   }
   const size_t floats = ids->size() * table.declared().row_length();
   const std::shared_ptr<float[]> values(new float[floats]);
-  if (version == version_) {
-    table.Read(*ids, values.get(), threads);
-  } else {
-    table.ReadHeld(version, *ids, values.get());
-  }
+  Reads& reads = reads_[*found];
+  reads.rows += static_cast<int64_t>(ids->size());
+  reads.found += version == version_
+                     ? table.Read(*ids, values.get(), threads)
+                     : table.ReadHeld(version, *ids, values.get());
   Buffer data;
   data.Append({reinterpret_cast<const char*>(values.get()),
                floats * sizeof(float), values});

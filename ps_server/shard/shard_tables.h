@@ -16,6 +16,7 @@
 #include "common/tensor_piece.h"
 #include "google/protobuf/repeated_field.h"
 #include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/received_rows.h"
@@ -62,6 +63,9 @@ class ShardTables {
   int64_t rows() const;
   int64_t bytes() const;
   int64_t held_bytes() const;
+  // Of each table what it has, and what has become of its rows since this was
+  // made.
+  std::vector<proto::TableReport> Reports() const;
 
   // A part's rows, when they fit what is declared. Errors: INVALID_ARGUMENT,
   // naming the table.
@@ -101,8 +105,7 @@ class ShardTables {
   // one that is held. Errors: INVALID_ARGUMENT, naming the table, for ids that
   // do not parse or are not of this ps. `threads`: as EmbeddingTable::Read.
   absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
-                                   GlobalStep version,
-                                   ThreadPool* threads) const;
+                                   GlobalStep version, ThreadPool* threads);
 
   // Holds the newest version of all tables, until it goes. Must not outlive
   // this object.
@@ -112,7 +115,15 @@ class ShardTables {
   // Errors: NOT_FOUND, naming those that there are.
   absl::StatusOr<size_t> Find(absl::string_view name) const;
 
+  // Rows of a table that were asked for, and those of them that were there.
+  struct Reads {
+    int64_t rows = 0;
+    int64_t found = 0;
+  };
+
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
+  // By table.
+  std::vector<Reads> reads_;
   BucketRange buckets_;
   GlobalStep version_;
 };

@@ -139,6 +139,9 @@ class EmbeddingTable::StripeUpdate {
     }
   }
 
+  // Of all stripes that it has worked on.
+  const RowTotals& totals() const { return totals_; }
+
  private:
   static bool ById(const Item& a, const Item& b) { return a.id < b.id; }
 
@@ -236,6 +239,7 @@ class EmbeddingTable::StripeUpdate {
     row->Set(version_, pushes);
     table_.initializer_.Fill(id, absl::MakeSpan(row->floats(), length_));
     table_.rule_->InitializeSlots(row->floats());
+    ++totals_.admissions;
     return row;
   }
 
@@ -287,6 +291,7 @@ class EmbeddingTable::StripeUpdate {
         if (version_ - row->step() >= expire_after) expired.push_back(row);
       });
       for (const RowHeader* const row : expired) Remove(row, part);
+      if (part == &table_.rows_) totals_.expirations += expired.size();
     }
   }
 
@@ -313,7 +318,9 @@ class EmbeddingTable::StripeUpdate {
       oldest.pop_back();
       const RowHeader* const row =
           store.stripe(stripe_).Find(HashRowId(id), id);
-      if (row != nullptr && row->step() == step) Remove(row, part);
+      if (row == nullptr || row->step() != step) continue;
+      Remove(row, part);
+      if (part == &table_.rows_) ++totals_.evictions;
     }
   }
 
@@ -352,6 +359,7 @@ class EmbeddingTable::StripeUpdate {
   std::vector<float> gradients_;
   // Buckets of the stripe with rows that the step touches.
   std::bitset<kStripeBuckets> touched_;
+  RowTotals totals_;
 };
 
 absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
@@ -431,10 +439,13 @@ int64_t EmbeddingTable::BytesPerRow() const {
   return bytes;
 }
 
-void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values,
-                          ThreadPool* threads) const {
+int64_t EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values,
+                             ThreadPool* threads) const {
   const size_t length = declared_.row_length();
+  // The number of rows that exist. Those that do not are counted, as they cost
+  // more than a count anyway.
   const auto work = [&](size_t piece) {
+    size_t absent = 0;
     const absl::Span<const uint64_t> some =
         ids.subspan(piece * kReadAtATime, kReadAtATime);
     float* to = values + piece * kReadAtATime * length;
@@ -444,32 +455,41 @@ void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values,
           if (row != nullptr) {
             std::memcpy(to, row->floats(), length * sizeof(float));
           } else {
+            ++absent;
             initializer_.Fill(some[i], absl::MakeSpan(to, length));
           }
           to += length;
         });
+    return static_cast<int64_t>(some.size() - absent);
   };
   const size_t pieces = (ids.size() + kReadAtATime - 1) / kReadAtATime;
+  int64_t found = 0;
   if (threads != nullptr && ids.size() >= kWorthHelpers) {
-    threads->ParallelFor(pieces, work);
+    std::vector<int64_t> found_in(pieces);
+    threads->ParallelFor(pieces, [&](size_t i) { found_in[i] = work(i); });
+    for (const int64_t in_piece : found_in) found += in_piece;
   } else {
-    for (size_t i = 0; i < pieces; ++i) work(i);
+    for (size_t i = 0; i < pieces; ++i) found += work(i);
   }
+  return found;
 }
 
-void EmbeddingTable::ReadHeld(GlobalStep version,
-                              absl::Span<const uint64_t> ids,
-                              float* values) const {
+int64_t EmbeddingTable::ReadHeld(GlobalStep version,
+                                 absl::Span<const uint64_t> ids,
+                                 float* values) const {
   const size_t length = declared_.row_length();
+  int64_t found = 0;
   for (const uint64_t id : ids) {
     const RowHeader* const row = rows_.store.FindHeld(version.value(), id);
     if (row != nullptr) {
       std::memcpy(values, row->floats(), length * sizeof(float));
+      ++found;
     } else {
       initializer_.Fill(id, absl::MakeSpan(values, length));
     }
     values += length;
   }
+  return found;
 }
 
 int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
@@ -512,18 +532,27 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
                        FirstSwept(version, begin) < end;
     if (swept || items.Has(stripe)) stripes.push_back(stripe);
   }
+  const bool helped =
+      options.threads != nullptr && items.size() >= kWorthHelpers;
+  std::vector<RowTotals> totals(helped ? options.threads->threads() : 1);
   std::atomic<size_t> next{0};
-  const auto work = [&](size_t) {
+  const auto work = [&](size_t thread) {
     StripeUpdate update(this, version, sum, scalars, options);
     for (size_t i; (i = next.fetch_add(1)) < stripes.size();) {
       const CopyMutex::Changing lock(&shared_->stripes[stripes[i]]);
       update.Run(stripes[i], &items);
     }
+    totals[thread] = update.totals();
   };
-  if (options.threads != nullptr && items.size() >= kWorthHelpers) {
-    options.threads->ParallelFor(options.threads->threads(), work);
+  if (helped) {
+    options.threads->ParallelFor(totals.size(), work);
   } else {
     work(0);
+  }
+  for (const RowTotals& more : totals) {
+    totals_.admissions += more.admissions;
+    totals_.expirations += more.expirations;
+    totals_.evictions += more.evictions;
   }
   version_ = version_.next();
   // A checkpoint of so many changes is hardly smaller than one of all rows.

@@ -58,12 +58,23 @@ struct ApplyRowsOptions {
   Simd simd = BestSimd();
 };
 
+// What the steps of a table have done to its rows since it was made; for those
+// who watch it.
+struct RowTotals {
+  // Rows that were made; that were removed, as no step touched them for so
+  // long; and that were removed, as their bucket was full. Candidates count
+  // nowhere.
+  int64_t admissions = 0;
+  int64_t expirations = 0;
+  int64_t evictions = 0;
+};
+
 // The rows of an embedding table in a range of buckets
 // (docs/protocol/tables.md).
 //
-// The state follows from the declaration, the seed and the steps alone. Steps
-// work on single rows and buckets, so it does not depend on the range of
-// buckets, on threads, or on what was read.
+// The state follows from the declaration, the seed and the steps alone;
+// totals() are no part of it. Steps work on single rows and buckets, so it does
+// not depend on the range of buckets, on threads, or on what was read.
 //
 // Thread-compatible. A TableSnapshot may be used by other threads at the same
 // time.
@@ -96,6 +107,7 @@ class EmbeddingTable {
   GlobalStep version() const { return version_; }
   int64_t rows() const { return rows_.store.rows(); }
   int64_t candidates() const { return candidates_.store.rows(); }
+  const RowTotals& totals() const { return totals_; }
   // Memory of rows, candidates, indexes and changed ids; and of copies for held
   // versions.
   int64_t bytes() const {
@@ -108,12 +120,13 @@ class EmbeddingTable {
 
   // Writes the values of rows, which must belong to buckets(), one after the
   // other. Writes the first values of a row that does not exist, and does not
-  // make it. `threads`: for many rows. Null: the caller's does all.
-  void Read(absl::Span<const uint64_t> ids, float* values,
-            ThreadPool* threads = nullptr) const;
+  // make it. Returns how many of them exist. `threads`: for many rows. Null:
+  // the caller's does all.
+  int64_t Read(absl::Span<const uint64_t> ids, float* values,
+               ThreadPool* threads = nullptr) const;
   // The same, as of a held version.
-  void ReadHeld(GlobalStep version, absl::Span<const uint64_t> ids,
-                float* values) const;
+  int64_t ReadHeld(GlobalStep version, absl::Span<const uint64_t> ids,
+                   float* values) const;
 
   // The number of `ids` without a row.
   int64_t CountAbsent(absl::Span<const uint64_t> ids) const;
@@ -230,6 +243,7 @@ class EmbeddingTable {
   Part rows_;
   Part candidates_;
   GlobalStep version_;
+  RowTotals totals_;
   // By version, how often it is held.
   std::map<GlobalStep, int> holds_;
   ChangeLog changes_;

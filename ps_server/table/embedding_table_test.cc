@@ -513,6 +513,13 @@ TEST(EmbeddingTableTest, ThreadsChangeNothing_B10) {
   }
   EXPECT_GT(alone->rows(), 5000);
   EXPECT_EQ(helped->rows(), alone->rows());
+  for (const EmbeddingTable* const table : {alone.get(), helped.get()}) {
+    const RowTotals& totals = table->totals();
+    EXPECT_EQ(table->rows(),
+              totals.admissions - totals.expirations - totals.evictions);
+    EXPECT_EQ(totals.evictions, alone->totals().evictions);
+    EXPECT_EQ(totals.expirations, alone->totals().expirations);
+  }
   for (uint32_t bucket = 0; bucket < kRowBuckets; bucket += 5) {
     ASSERT_EQ(helped->BucketDigest(bucket), alone->BucketDigest(bucket));
   }
@@ -520,10 +527,64 @@ TEST(EmbeddingTableTest, ThreadsChangeNothing_B10) {
   std::vector<uint64_t> ids(25000);
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<float> values(2 * ids.size());
-  alone->Read(ids, values.data());
+  EXPECT_EQ(alone->Read(ids, values.data()), alone->rows());
   std::vector<float> also(values.size());
-  helped->Read(ids, also.data(), &threads);
+  EXPECT_EQ(helped->Read(ids, also.data(), &threads), alone->rows());
   EXPECT_EQ(also, values);
+}
+
+// By hand: of 3 ids the read of which finds 1 row, 1 becomes a row at the third
+// push, and a row that is loaded was not admitted.
+TEST(EmbeddingTableTest, CountsAdmissionsAndTheRowsThatReadsFind) {
+  const auto table = MakeEmbeddingTable(Declared(1, "min_count: 3"),
+                                        "learning_rate: 1 sgd {}");
+  ASSERT_TRUE(table->LoadValues(7, {1.0f}).ok());
+  const std::vector<uint64_t> ids = {7, 8, 9};
+  std::vector<float> values(ids.size());
+  EXPECT_EQ(table->Read(ids, values.data()), 1);
+  Step(table.get(), {{{7, {1}}, {8, {1}}}, {{8, {1}}}}, Rate(1));
+  EXPECT_EQ(table->totals().admissions, 0);
+  const GlobalStep held = table->Hold();
+  Step(table.get(), {{{8, {1}}, {9, {1}}}}, Rate(1));
+  EXPECT_EQ(table->totals().admissions, 1);
+  EXPECT_EQ(table->Read(ids, values.data()), 2);
+  EXPECT_EQ(table->ReadHeld(held, ids, values.data()), 1);
+  EXPECT_EQ(table->Read({}, values.data()), 0);
+  // A row that is there is not admitted again.
+  Step(table.get(), {{{7, {1}}, {8, {1}}}}, Rate(1));
+  EXPECT_EQ(table->totals().admissions, 1);
+  EXPECT_EQ(table->totals().expirations, 0);
+  EXPECT_EQ(table->totals().evictions, 0);
+}
+
+// Every row that has been made is there, has expired, or was evicted;
+// candidates that go count nowhere.
+TEST(EmbeddingTableTest, CountsWhatExpiresAndWhatIsEvicted) {
+  const auto table = MakeEmbeddingTable(
+      Declared(1, "min_count: 2 expire_after_steps: 4 max_rows: 49152"),
+      "learning_rate: 1 sgd {}");
+  const std::vector<uint64_t> ids = IdsOf(77, 9);
+  Gradients push;
+  for (size_t i = 0; i < 5; ++i) push[ids[i]] = {1};
+  // 5 rows, of which the bucket may have 3; and as many candidates, of 4.
+  Step(table.get(), {push, push}, Rate(1));
+  EXPECT_EQ(table->totals().admissions, 5);
+  EXPECT_EQ(table->totals().evictions, 2);
+  push.clear();
+  for (size_t i = 5; i < 9; ++i) push[ids[i]] = {1};
+  Step(table.get(), {push}, Rate(1));
+  EXPECT_EQ(table->candidates(), 3);
+  EXPECT_EQ(table->totals().evictions, 2);
+  EXPECT_EQ(table->totals().expirations, 0);
+  // The rows of step 1 go at step 5, the candidates of step 2 at step 6.
+  for (int step = 3; step <= 5; ++step) Step(table.get(), {}, Rate(1));
+  EXPECT_EQ(table->rows(), 0);
+  EXPECT_EQ(table->totals().expirations, 3);
+  Step(table.get(), {}, Rate(1));
+  EXPECT_EQ(table->candidates(), 0);
+  EXPECT_EQ(table->totals().admissions, 5);
+  EXPECT_EQ(table->totals().expirations, 3);
+  EXPECT_EQ(table->totals().evictions, 2);
 }
 
 // The digest of one row by hand: id 1 and the value -1, little-endian; those of

@@ -25,6 +25,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
 #include "tests/integration/loopback.h"
 #include "tests/integration/process.h"
 
@@ -322,6 +323,53 @@ class TablesTest : public testing::Test {
   std::vector<std::unique_ptr<Process>> ps_;
   std::vector<std::unique_ptr<Cluster>> workers_;
 };
+
+// Each ps tells of its share, with its lease.
+TEST_F(TablesTest, TheStatusTellsOfEachTable) {
+  StartCluster(2);
+  Train(kSteps / 2);
+  std::vector<uint64_t> twin(100);
+  for (size_t i = 0; i < twin.size(); ++i) twin[i] = i;
+  Parameters values;
+  values.WantRows(0, twin);
+  ASSERT_EQ(workers_[0]->StartPull(GlobalStep(0), &values)->Await(Soon()),
+            absl::OkStatus());
+  uint64_t read = 0;
+  for (uint64_t step = 0; step < kSteps / 2; ++step) {
+    for (uint32_t w = 0; w < kWorkers; ++w) {
+      client::RowBatch batch;
+      batch.Assign(ItemsOf(step, w));
+      read += batch.unique().size();
+    }
+  }
+  proto::TableReport twins;
+  proto::TableReport items;
+  for (const absl::Time end = Soon(); twins.reads() < 100;) {
+    const auto status = workers_[0]->GetStatus(Soon());
+    ASSERT_TRUE(status.ok()) << status.status();
+    ASSERT_LT(SteadyNow(), end) << status->DebugString();
+    twins.Clear();
+    items.Clear();
+    for (const proto::TaskStatus& task : status->tasks()) {
+      for (const proto::TableReport& table : task.ps().tables()) {
+        proto::TableReport& sum = table.name() == "twin" ? twins : items;
+        sum.set_rows(sum.rows() + table.rows());
+        sum.set_reads(sum.reads() + table.reads());
+        sum.set_hits(sum.hits() + table.hits());
+        sum.set_admissions(sum.admissions() + table.admissions());
+        sum.set_expirations(sum.expirations() + table.expirations());
+      }
+    }
+  }
+  // Its rows were read once, when they were all there.
+  EXPECT_EQ(twins.ShortDebugString(),
+            "rows: 100 reads: 100 hits: 100 admissions: 100");
+  EXPECT_EQ(items.reads(), read);
+  EXPECT_GT(items.hits(), 0u);
+  EXPECT_LT(items.hits(), read);
+  EXPECT_GT(items.rows(), 0u);
+  EXPECT_EQ(items.rows(), items.admissions() - items.expirations());
+}
 
 TEST_F(TablesTest, TheRowsAreTheSameForAnyNumberOfPs) {
   const std::vector<float> one = Undisturbed(1);

@@ -72,7 +72,7 @@ Described AllExported() {
   Described exported;
   for (const bool asynchronous : {false, true}) {
     auto ps = FullSnapshot(asynchronous, 2, 2);
-    ps.shard.num_tables = 1;
+    ps.shard.by_table.emplace_back().set_name("t");
     AddExported(PsMetrics(ps).ToText(), &exported);
   }
   Metrics worker;

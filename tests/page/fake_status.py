@@ -384,6 +384,21 @@ def figures(tick):
     return job
 
 
+def tables(tick):
+    """Embedding tables, of which each ps has a share."""
+    job = Job(tick)
+    for i, ps in enumerate(job.ps):
+        ps["ps"]["memory"]["tables"] = wide((60 + 5 * i) * MIB)
+        ps["ps"]["table_rows"] = wide(1_234_567 + i)
+        ps["ps"]["tables"] = [
+            {"name": "items", "rows": wide(1_234_000), "candidates": wide(81_000 + i), "reads": wide(40_000_000),
+             "hits": wide(39_000_000), "admissions": wide(2_000_000), "expirations": wide(700_000), "evictions": wide(66_000)},
+            {"name": "users", "rows": wide(567 + i), "candidates": "0", "reads": "0", "hits": "0",
+             "admissions": wide(567 + i), "expirations": "0", "evictions": "0"},
+        ]
+    return job
+
+
 def hostile(tick):
     """Everything that a peer may word is markup, or very long."""
     job = Job(tick)
@@ -391,6 +406,7 @@ def hostile(tick):
     job.status["recovered"] = HOSTILE + "y" * 300
     job.status["checkpoint_error"] = HOSTILE
     job.status["version"] = HOSTILE
+    job.ps[0]["ps"]["tables"] = [{"name": HOSTILE + "t" * 100, "rows": "Infinity"}, {"name": "__proto__"}]
     job.workers[0]["process"] = HOSTILE + "z" * 200
     job.workers[0]["task"]["job"] = HOSTILE
     job.workers[1]["alive"] = False
@@ -421,6 +437,7 @@ SCENES = {
     "failed": failed,
     "large": large,
     "figures": figures,
+    "tables": tables,
     "hostile": hostile,
 }
 

@@ -45,6 +45,7 @@ NAMED = {
     "done": [],
     "stopped": [],
     "failed": ["The job has failed", "The loss is not finite"],
+    "tables": [],
     "large": ["Worker 30 is lost", "Worker 17 is slow", "Worker 64 is slow", "Worker 65 is slow",
               "Worker 141 is slow"],
 }
@@ -169,7 +170,7 @@ class SceneTest(unittest.TestCase):
         self.open("hostile")
         self.assertNotIn("owned", browser.driver.title)
         self.assertEqual(browser.script("return document.querySelectorAll('main img, main script, main b').length"), 0)
-        for place in ("#attention-body", "#progress", "#tasks-body", "#events-body", "#version"):
+        for place in ("#attention-body", "#progress", "#tasks-body", "#tables-body", "#events-body", "#version"):
             self.assertIn(fake_status.HOSTILE, browser.text(place).replace("\n", ""), place)
         # The source has no way to do it, and the browser refuses the ways that it knows.
         with open(fake_status.PAGE, encoding="utf-8") as page:
@@ -345,7 +346,7 @@ class SceneTest(unittest.TestCase):
 
     def test_contrast(self):
         for dark in (False, True):
-            for scene in ("training", "lost_task", "full_disk", "failed", "large", "asynchronous"):
+            for scene in ("training", "lost_task", "full_disk", "failed", "large", "asynchronous", "tables"):
                 with self.subTest(dark=dark, scene=scene):
                     browser.look(dark=dark)
                     self.open(scene)
@@ -386,7 +387,7 @@ class SceneTest(unittest.TestCase):
 
     def test_structure(self):
         """What a screen reader goes by."""
-        for scene in ("starting", "training", "large", "asynchronous"):
+        for scene in ("starting", "training", "large", "asynchronous", "tables"):
             with self.subTest(scene):
                 self.open(scene)
                 self.assertEqual(browser.script("return document.documentElement.lang"), "en")
@@ -469,6 +470,24 @@ class SceneTest(unittest.TestCase):
         rows = [" ".join(row.split()) for row in browser.texts("#shards-body > table tbody tr")]
         self.assertTrue(rows[0].endswith("–"), rows[0])
         self.assertTrue(rows[1].endswith("3 MiB 1 link 24 MiB lent"), rows[1])
+
+    def test_embedding_tables_are_summed_over_the_ps(self):
+        self.open("tables")
+        self.assertEqual(browser.texts("#tables-body thead th"),
+                         ["Table", "Rows", "Candidates", "Rows read", "Found", "Admitted", "Expired", "Evicted"])
+        self.assertEqual([browser.texts(f"#tables-body tbody tr:nth-child({i}) > *") for i in (1, 2)], [
+            ["items", "2,468,000", "162,001", "80,000,000", "97.5 %", "4,000,000", "1,400,000", "132,000"],
+            ["users", "1,135", "0", "0", "–", "1,135", "0", "0"]])
+        self.assertIn("Embedding tables", browser.text("nav"))
+        # 60 MiB of it beside the 136 that the others take.
+        self.assertIn("embedding tables", browser.text("#memory-body"))
+        self.assertEqual(browser.texts("#memory-body tbody tr:first-child td")[1], "196 MiB of 256 MiB")
+
+    def test_jobs_without_embedding_tables_show_none(self):
+        self.open("training")
+        for id in ("tables", "tables-link"):
+            self.assertFalse(browser.driver.find_element(By.ID, id).is_displayed())
+        self.assertNotIn("mbedding", browser.text("body"))
 
     def test_shares_of_a_checkpoint_that_is_being_written(self):
         self.open("slow_disk")

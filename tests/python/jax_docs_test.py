@@ -30,6 +30,9 @@ class JaxDocsTest(unittest.TestCase):
         # Guessing finds a tenth.
         [accuracy] = re.findall(r"^accuracy (0\.\d+)$", said, re.M)
         self.assertGreater(float(accuracy), 0.9)
+        # The variance of a mean of six numbers of variance 1 is 0.17.
+        [error] = re.findall(r"^error (\S+)$", said, re.M)
+        self.assertLess(float(error), 0.05)
         # Of the sum of 16 normal numbers, whose variance is 16.
         [loss] = re.findall(r"^loss (\S+) on 8 devices$", said, re.M)
         self.assertLess(float(loss), 1)

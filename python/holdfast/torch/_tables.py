@@ -292,11 +292,13 @@ class Told:
     ) -> None:
         self._source = source
         self._tables = tables
-        self._ids = ids
+        self._ids_of = ids
         self._own = own
         self._stride = stride
-        # By batch, the pieces of the one handed out, and of the one that will probably be next.
+        # By batch, the pieces of the one handed out, and of the one that will probably be next;
+        # and what was told of them.
         self._loaded: dict[int, list[Any]] = {}
+        self._ids: dict[int, dict[str, Ids]] = {}
 
     def begin(
         self, batch: int, waiting: Callable[[], contextlib.AbstractContextManager[None]]
@@ -305,9 +307,10 @@ class Told:
         upcoming = [batch] if self._stride is None else [batch, batch + self._stride]
         with waiting():
             self._loaded = {which: self._pieces_of(which) for which in upcoming}
-        self._tables.read_ahead(self._told(batch))
+        self._ids = {which: self._told(which) for which in upcoming}
+        self._tables.read_ahead(self._ids[batch])
         for which in upcoming[1:]:
-            self._tables.want(self._told(which))
+            self._tables.want(self._ids[which])
 
     def _pieces_of(self, batch: int) -> list[Any]:
         if batch in self._loaded:
@@ -315,7 +318,9 @@ class Told:
         return [self._source.take((batch, index)) for index in self._own]
 
     def _told(self, batch: int) -> dict[str, Ids]:
-        return self._tables.merged([self._ids(piece) for piece in self._loaded[batch]])
+        if batch in self._ids:
+            return self._ids[batch]
+        return self._tables.merged([self._ids_of(piece) for piece in self._loaded[batch]])
 
     def take(self, piece: Piece) -> Any:
         batch, index = piece

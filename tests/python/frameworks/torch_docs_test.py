@@ -15,16 +15,18 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
-def run(name, *, ranks=1):
-    """The outputs of two workers."""
+def run(name, *, ranks=1, of_worker=True):
+    """The outputs of two workers, whose ranks are a group each, or one of all."""
     with LocalCluster(2, 2) as ps:
         scripts = []
+        ports = [unused_addresses(1)[0].rsplit(":", 1)[1] for _ in range(2)]
         for worker in range(2):
-            port = unused_addresses(1)[0].rsplit(":", 1)[1]
             for rank in range(ranks):
+                number, size = (rank, ranks) if of_worker else (worker, 2)
                 group = {
-                    "RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+                    "RANK": str(number), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": ports[worker if of_worker else 0],
+                    "GLOO_SOCKET_IFNAME": "lo",
                 }
                 scripts.append(ps.run(SCRIPTS[name], worker, **ENVIRONMENT, **group))
         for script in scripts:
@@ -65,6 +67,16 @@ class DocsTest(unittest.TestCase):
         for output in run("weights.py"):
             # ln 10, of guessing, is 2.3.
             self.assertLess(float(output.split()[-1]), 2)
+
+    def test_embedding(self):
+        for output in run("embedding.py"):
+            # The variance of a mean of six numbers of variance 1 is 0.17.
+            self.assertLess(float(output.split()[-1]), 0.05)
+
+    def test_parallel(self):
+        for output in run("parallel.py", of_worker=False):
+            # The variance of a mean of six bits is 0.042.
+            self.assertLess(float(output.split()[-1]), 0.02)
 
     def test_group(self):
         for output in run("group.py", ranks=2):

@@ -179,13 +179,13 @@ class TrainingTest(OnACluster):
         twin.three = lambda ids: functional.embedding_bag(ids, other, mode="mean")
         return twin
 
-    def train(self, *, size=8, optimizer=None, ids=None, passes=1, clip=None, **options):
+    def train(self, *, size=8, data=None, ids=None, passes=1, clip=None, **options):
         net = self.net()
         sgd = torch.optim.SGD(net.parameters(), lr=0.1)
         opt = self.make(net, sgd, accumulate=passes, **options)
         twin = self.alone(net)
         theirs = torch.optim.SGD(twin.parameters(), lr=0.1)
-        data = self.data()
+        data = self.data() if data is None else data
         told = None if ids is None else (lambda batch: ids(net, batch[0]))
         done = 0
         for [x] in opt.batches(data, size, ids=told):
@@ -250,6 +250,14 @@ class TrainingTest(OnACluster):
                 self.assertEqual(len(turns), STEPS * asked)
                 self.assertEqual(len(calls), len(turns) + 6)
                 self.doCleanups()
+
+    def test_ids_of_batches_that_processes_load(self):
+        loader = torch.utils.data.DataLoader(self.data(), batch_size=4, num_workers=1)
+        for passes in (1, 2):
+            self.train(
+                size=None, data=loader, passes=passes, ids=lambda net, x: {net.three: x}
+            )
+            self.doCleanups()
 
     def test_what_was_not_told_is_read(self):
         self.train(ids=lambda net, x: {net.one: x[:2, 0]})
