@@ -49,6 +49,8 @@ constexpr int kLogLinesShown = 20;
 // When those that are told to stop have taken so long, those that they may wait
 // for are told as well.
 constexpr absl::Duration kStagePatience = absl::Seconds(3);
+// How long others are waited for when a daemon has failed.
+constexpr absl::Duration kCausePatience = absl::Seconds(1);
 
 LocalCluster::Program PsProgram(const TaskId& ps,
                                 const LocalRunOptions& options,
@@ -409,7 +411,24 @@ class LocalRun {
                         ") ended with ", daemon.ended->ToString());
   }
 
-  int DaemonDied(const LocalCluster::Daemon& daemon) {
+  // Of a job that has failed all daemons end, and whoever hears of it may end
+  // first: the one that was called wrongly is the cause.
+  const LocalCluster::Daemon& CauseOf(const LocalCluster::Daemon& died) {
+    if (died.ended->code != kExitFailed) return died;
+    absl::Time until = SteadyNow() + kCausePatience;
+    for (;;) {
+      for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
+        if (daemon.ended.has_value() && daemon.ended->code == kExitUsage) {
+          return daemon;
+        }
+      }
+      if (cluster_.Running().empty() || SteadyNow() >= until) return died;
+      AwaitEnds(until, &until);
+    }
+  }
+
+  int DaemonDied(const LocalCluster::Daemon& died) {
+    const LocalCluster::Daemon& daemon = CauseOf(died);
     FinishOutput();
     const std::string log = directory_.LogPath(daemon.name());
     const auto restarts = restarts_.find(daemon.name());
