@@ -32,6 +32,9 @@ ROW_LENGTH = 16
 BOTTOM = (64, ROW_LENGTH)
 TOP = (64,)
 DEEP = (256, 128)
+# So small that it does not matter where in the formula it stands: PyTorch's SparseAdam adds it
+# before the bias is corrected, others behind.
+EPSILON = 1e-12
 
 
 def layers(name, widths, relu_last=True):
@@ -88,7 +91,8 @@ def mlp(inputs, widths):
 
 
 def table(values):
-    return torch.nn.Embedding.from_pretrained(torch.from_numpy(values), freeze=False, sparse=True)
+    rows = torch.from_numpy(values.copy())
+    return torch.nn.Embedding.from_pretrained(rows, freeze=False, sparse=True)
 
 
 def take(linear, values, name):
@@ -152,11 +156,11 @@ class Optimizers:
         dense = [p for p in model.parameters() if id(p) not in named]
         if args.optimizer == "adam":
             self.all = [
-                torch.optim.SparseAdam(tables, lr=rate, eps=1e-7),
-                torch.optim.Adam(dense, lr=rate, eps=1e-7, fused=True),
+                torch.optim.SparseAdam(tables, lr=rate, eps=EPSILON),
+                torch.optim.Adam(dense, lr=rate, eps=EPSILON, fused=True),
             ]
         else:
-            options = {"lr": rate, "initial_accumulator_value": 0.1, "eps": 1e-7}
+            options = {"lr": rate, "initial_accumulator_value": 0.1, "eps": EPSILON}
             self.all = [
                 torch.optim.Adagrad(tables, **options),
                 torch.optim.Adagrad(dense, **options, fused=True),
@@ -274,7 +278,7 @@ def first_values(name, train, test):
 
 def run_holdfast(name, examples):
     steps = examples * args.epochs // args.batch // args.workers
-    optimizer = f"learning_rate: {args.rate} {args.optimizer} {{}}"
+    optimizer = f"learning_rate: {args.rate} {args.optimizer} {{ epsilon: {EPSILON} }}"
     with tempfile.TemporaryDirectory() as folder:
         result = run_job(folder, name, "train", steps, optimizer, "evaluation { auc: true }")
     return result["examples_per_second"], result["test_auc"]
