@@ -79,9 +79,12 @@ void PullAhead::Run() {
 void PullAhead::Pull(const Ticket& ticket) {
   absl::Status status = context_.batches().Prepare(ticket.index);
   if (status.ok()) {
+    // Where the batch is not made by then, whoever takes it says so.
+    const absl::Time made_by = context_.StepDeadline();
     const TableBags* bags = nullptr;
     WaitFor([&](absl::Time until) {
-      return context_.batches().AwaitMade(ticket.index, until, &bags);
+      return context_.batches().AwaitMade(ticket.index, until, &bags) ||
+             SteadyNow() > made_by;
     });
     context_.WantRows(bags, &values_);
     const auto pull = context_.cluster().StartPull(GlobalStep(0), &values_);

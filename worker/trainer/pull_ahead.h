@@ -2,7 +2,7 @@
 #define HOLDFAST_WORKER_TRAINER_PULL_AHEAD_H_
 
 #include <atomic>
-#include <memory>
+#include <cstdint>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +21,9 @@ namespace holdfast {
 // compute on, with the rows that the batch has; on a thread of its own. The
 // values lack the pushes that are on their way meanwhile, as they do in a job
 // without tables whose pushes travel while it computes.
+//
+// All that it waits for has a deadline of TrainingContext, so its own two
+// waits, AwaitTicket and Take, end by these.
 //
 // For one thread.
 class PullAhead {
