@@ -22,6 +22,7 @@
 #include <iostream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -128,10 +129,13 @@ class WrongInputsTest : public ::testing::TestWithParam<std::string> {
              const std::vector<uint16_t>& ports) const {
     fs::copy(folder_ + "/files", folder, fs::copy_options::recursive);
     std::string cluster = ReadText(folder + "/cluster.json");
+    // All at once: one chosen port may contain another's placeholder.
+    std::vector<std::pair<std::string, std::string>> replacements;
     for (size_t i = 0; i < ports.size(); ++i) {
-      cluster = absl::StrReplaceAll(cluster, {{absl::StrCat(kPortsOfTheFile[i]),
-                                               absl::StrCat(ports[i])}});
+      replacements.emplace_back(absl::StrCat(kPortsOfTheFile[i]),
+                                absl::StrCat(ports[i]));
     }
+    cluster = absl::StrReplaceAll(cluster, replacements);
     WriteText(folder + "/cluster.json", cluster);
     const std::string script = absl::StrCat(
         "unset TF_CONFIG; PATH=", folder_, "/bin:/usr/bin:/bin; cd ", folder,
