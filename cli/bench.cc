@@ -16,7 +16,7 @@
 #include "cli/bench_step.h"
 #include "cli/bench_wire.h"
 #include "cli/signal_watch.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 
 namespace holdfast {
 namespace {

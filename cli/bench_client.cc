@@ -28,12 +28,12 @@
 #include "cli/certificate_folder.h"
 #include "cli/flag_set.h"
 #include "client/cluster.h"
-#include "common/clock.h"
-#include "common/cluster_spec.h"
-#include "common/daemon.h"
+#include "common/base/clock.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
+#include "common/process/daemon.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
-#include "common/task_id.h"
 #include "proto/benchmark.pb.h"
 
 namespace holdfast {

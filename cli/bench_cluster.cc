@@ -19,8 +19,8 @@
 #include "cli/certificate_folder.h"
 #include "cli/find_program.h"
 #include "cli/loopback_cluster.h"
+#include "common/job/task_id.h"
 #include "common/rpc/identity.h"
-#include "common/task_id.h"
 
 namespace holdfast {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/local_cluster.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 #include "common/rpc/credentials.h"
 #include "proto/benchmark.pb.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/byte_size.h"
+#include "common/base/byte_size.h"
 
 namespace holdfast {
 namespace {

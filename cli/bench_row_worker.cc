@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "cli/zipf.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

@@ -13,9 +13,9 @@
 #include "client/cluster.h"
 #include "client/parameters.h"
 #include "client/row_batch.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "common/rpc/credentials.h"
-#include "common/task_id.h"
 
 namespace holdfast {
 

@@ -11,7 +11,7 @@
 #include "cli/bench_lists.h"
 #include "cli/bench_worker.h"
 #include "cli/status_watch.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace holdfast {
 namespace {

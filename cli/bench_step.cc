@@ -16,7 +16,7 @@
 #include "cli/bench_lists.h"
 #include "cli/find_program.h"
 #include "cli/run_directory.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/result.pb.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/bench_limits.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace holdfast {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cluster.h"
-#include "common/cluster_spec.h"
-#include "common/task_id.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

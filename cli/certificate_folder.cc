@@ -13,7 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "cli/certificate_authority.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
 

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/cluster_spec.h"
-#include "common/task_id.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 
 namespace holdfast {
 

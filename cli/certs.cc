@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/certificate_folder.h"
-#include "common/cluster_spec.h"
-#include "common/daemon.h"
+#include "common/job/cluster_spec.h"
+#include "common/process/daemon.h"
 
 namespace holdfast {
 namespace {

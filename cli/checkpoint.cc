@@ -18,11 +18,11 @@
 #include "cli/checkpoint_report.h"
 #include "cli/cluster_address.h"
 #include "client/cluster.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/clock.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 
 namespace holdfast {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/file_system.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -15,7 +15,7 @@
 #include "cli/npy.h"
 #include "cli/onnx_model.h"
 #include "common/checkpoint/file_system.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -17,12 +17,12 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "cli/units.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/data_file.h"
-#include "common/clock.h"
-#include "common/digest.h"
-#include "common/row_bucket.h"
-#include "common/shape.h"
-#include "common/table_digest.h"
+#include "common/tensor/digest.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/shape.h"
+#include "common/tensor/table_digest.h"
 
 namespace holdfast {
 namespace {

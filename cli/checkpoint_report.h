@@ -24,7 +24,8 @@ absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory);
 absl::Status ListCheckpoints(const CheckpointDirectory& directory,
                              std::ostream& out);
 
-// What a checkpoint holds, and the digest of its variables (common/digest.h).
+// What a checkpoint holds, and the digest of its variables
+// (common/tensor/digest.h).
 absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
                                const proto::CheckpointName& name,
                                std::ostream& out);

@@ -11,10 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "cli/certificate_folder.h"
 #include "cli/run_directory.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
-#include "common/task_id.h"
 
 namespace holdfast {
 namespace {

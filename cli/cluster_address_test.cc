@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/certificate_folder.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "common/rpc/fake_ps.h"
-#include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

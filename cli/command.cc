@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace holdfast {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace holdfast {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/portable_math.h"
 #include "common/data/in_order.h"
-#include "common/portable_math.h"
 
 namespace holdfast {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/portable_math.h"
-#include "common/random.h"
+#include "common/base/portable_math.h"
+#include "common/base/random.h"
 
 namespace holdfast {
 namespace {

@@ -27,8 +27,8 @@ namespace holdfast {
 // in the Kaggle set, an id as any other.
 //
 // Everything is a function of the options, part and index alone, and the same
-// on every machine (common/portable_math.h, common/random.h). No memory is kept
-// for an id.
+// on every machine (common/base/portable_math.h, common/base/random.h). No
+// memory is kept for an id.
 //
 // Immutable, thus thread-safe.
 class CriteoGenerator {

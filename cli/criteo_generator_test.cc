@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/sha256.h"
+#include "common/base/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -23,8 +23,8 @@
 #include "common/data/idx.h"
 #include "common/data/npy.h"
 #include "common/data/typed_array.h"
-#include "common/exit_code.h"
-#include "common/shape.h"
+#include "common/process/exit_code.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

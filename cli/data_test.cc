@@ -11,7 +11,7 @@
 
 #include "common/data/image_testing.h"
 #include "common/data/tfrecord_frame.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "proto/tf_example.pb.h"
 
 namespace holdfast {

@@ -16,7 +16,7 @@
 #include "cli/criteo_files.h"
 #include "cli/criteo_generator.h"
 #include "cli/table.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace holdfast {
 namespace {

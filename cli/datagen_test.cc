@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data/dataset.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

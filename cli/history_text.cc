@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "cli/table.h"
 #include "cli/units.h"
-#include "common/evaluation_figures.h"
+#include "common/job/evaluation_figures.h"
 
 namespace holdfast {
 namespace {

@@ -17,10 +17,10 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/units.h"
-#include "common/evaluation_figures.h"
-#include "common/job_phase.h"
-#include "common/log_event.h"
-#include "common/task_id.h"
+#include "common/job/evaluation_figures.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
+#include "common/process/log_event.h"
 
 namespace holdfast {
 namespace {

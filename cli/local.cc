@@ -20,9 +20,9 @@
 #include "cli/local_run.h"
 #include "cli/local_workers.h"
 #include "cli/restarts.h"
-#include "common/clock.h"
-#include "common/daemon.h"
-#include "common/job_file.h"
+#include "common/base/clock.h"
+#include "common/job/job_file.h"
+#include "common/process/daemon.h"
 
 namespace holdfast {
 namespace {

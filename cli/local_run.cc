@@ -30,15 +30,15 @@
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "cli/status_watch.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/clock.h"
-#include "common/cluster_spec.h"
-#include "common/daemon.h"
-#include "common/job_phase.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
+#include "common/process/daemon.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
-#include "common/task_id.h"
 
 namespace holdfast {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/daemon.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
+#include "common/process/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

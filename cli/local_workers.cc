@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cli/summary.h"
-#include "common/job_file.h"
-#include "common/resumed_declaration.h"
+#include "common/job/job_file.h"
+#include "common/job/resumed_declaration.h"
 
 namespace holdfast {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "cli/local_cluster.h"
 #include "cli/run_directory.h"
-#include "common/cluster_spec.h"
-#include "common/task_id.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/cluster_spec.h"
-#include "common/job_file.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/job_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

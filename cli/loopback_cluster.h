@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/free_ports.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 
 namespace holdfast {
 

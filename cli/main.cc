@@ -18,9 +18,9 @@
 #include "cli/stop.h"
 #include "cli/top.h"
 #include "cli/trace.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
+#include "common/process/version.h"
 #include "common/rpc/grpc_log.h"
-#include "common/version.h"
 #include "glog/logging.h"
 
 namespace holdfast {

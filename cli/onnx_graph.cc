@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/version.h"
+#include "common/process/version.h"
 
 namespace holdfast {
 namespace {

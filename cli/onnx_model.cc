@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cli/onnx_graph.h"
-#include "common/job_file.h"
-#include "common/shape.h"
-#include "common/weight_quantization.h"
+#include "common/job/job_file.h"
+#include "common/tensor/shape.h"
+#include "common/tensor/weight_quantization.h"
 #include "proto/job.pb.h"
 
 namespace holdfast {

@@ -12,8 +12,9 @@
 namespace holdfast {
 
 struct OnnxOptions {
-  // Matrices and kernels as 8-bit integers (common/weight_quantization.h),
-  // which the graph turns back into float32: a quarter of the bytes.
+  // Matrices and kernels as 8-bit integers
+  // (common/tensor/weight_quantization.h), which the graph turns back into
+  // float32: a quarter of the bytes.
   bool int8 = false;
 };
 

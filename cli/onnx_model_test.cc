@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"

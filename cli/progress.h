@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/loss_watch.h"
+#include "common/job/loss_watch.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

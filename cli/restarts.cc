@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 
 namespace holdfast {
 

@@ -1,6 +1,6 @@
 #include "cli/restarts.h"
 
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

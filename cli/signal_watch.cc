@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -19,8 +19,8 @@
 #include "cli/job_view.h"
 #include "cli/terminal.h"
 #include "client/cluster.h"
-#include "common/clock.h"
-#include "common/json.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

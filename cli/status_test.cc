@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "common/rpc/fake_ps.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "client/cluster.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 #include "common/rpc/credentials.h"
 #include "proto/coordinator.pb.h"
 

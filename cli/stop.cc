@@ -15,7 +15,7 @@
 #include "cli/cluster_address.h"
 #include "cli/command.h"
 #include "client/cluster.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

@@ -20,8 +20,8 @@
 #include "cli/status_watch.h"
 #include "cli/terminal.h"
 #include "client/cluster.h"
-#include "common/clock.h"
-#include "common/task_id.h"
+#include "common/base/clock.h"
+#include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

@@ -20,7 +20,7 @@
 #include "cli/command.h"
 #include "cli/trace_file.h"
 #include "client/cluster.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "proto/trace.pb.h"
 
 namespace holdfast {

@@ -18,10 +18,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "common/task_id.h"
-#include "common/trace_json.h"
-#include "common/trace_parts.h"
-#include "common/trace_span.h"
+#include "common/job/task_id.h"
+#include "common/trace/trace_json.h"
+#include "common/trace/trace_parts.h"
+#include "common/trace/trace_span.h"
 
 namespace holdfast {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/utf8.h"
+#include "common/base/utf8.h"
 
 namespace holdfast {
 namespace {

@@ -1,6 +1,6 @@
 #include "cli/zipf.h"
 
-#include "common/portable_math.h"
+#include "common/base/portable_math.h"
 
 namespace holdfast {
 

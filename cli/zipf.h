@@ -13,7 +13,8 @@ namespace holdfast {
 //
 // Rejection-inversion (W. Hormann and G. Derflinger, "Rejection-inversion to
 // generate variates from monotone discrete distributions", 1996), which needs
-// no table of n weights. The same on every machine (common/portable_math.h).
+// no table of n weights. The same on every machine
+// (common/base/portable_math.h).
 //
 // Immutable, thus thread-safe.
 class ZipfLaw {

@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace holdfast {
 

@@ -9,7 +9,7 @@
 #include "client/pull.h"
 #include "client/push.h"
 #include "client/tickets.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 
 namespace holdfast::client {
 

@@ -22,9 +22,9 @@
 #include "client/pin.h"
 #include "client/question.h"
 #include "client/transport.h"
-#include "common/rpc_limits.h"
-#include "common/session_news.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/rpc/session_news.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 

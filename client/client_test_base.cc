@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/encoding.h"
+#include "common/base/clock.h"
+#include "common/tensor/encoding.h"
 
 namespace holdfast::client {
 namespace {

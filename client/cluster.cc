@@ -16,7 +16,7 @@
 #include "client/context.h"
 #include "client/neighbors.h"
 #include "client/wire.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/session.h"
 
 namespace holdfast::client {

@@ -14,15 +14,15 @@
 #include "absl/types/span.h"
 #include "client/first_values.h"
 #include "client/parameters.h"
-#include "common/cluster_spec.h"
-#include "common/host_memory.h"
-#include "common/ids.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
+#include "common/process/host_memory.h"
 #include "common/rpc/credentials.h"
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
-#include "common/task_report.h"
-#include "common/timeouts.h"
-#include "common/trace.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/rpc/task_report.h"
+#include "common/rpc/timeouts.h"
+#include "common/trace/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
@@ -101,8 +101,8 @@ struct Contribution {
 // while others are being computed, and a worker may have several pushes, pulls
 // and requests under way at a time.
 //
-// Deadlines are times of the steady clock (common/clock.h), as SteadyNow() +
-// absl::Seconds(30): dates are not.
+// Deadlines are times of the steady clock (common/base/clock.h), as SteadyNow()
+// + absl::Seconds(30): dates are not.
 //
 // What goes wrong on the wire is tried again, with the same meaning, until the
 // call's deadline, also when a ps is away for long; a push counts once however

@@ -12,8 +12,8 @@
 #include "absl/types/span.h"
 #include "client/layout.h"
 #include "client/plan.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
+#include "common/tensor/encoding.h"
 
 namespace holdfast::client {
 

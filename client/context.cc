@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 
 namespace holdfast::client {
 

@@ -12,8 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "client/timing.h"
 #include "client/transport.h"
-#include "common/session_news.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/session_news.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/client_test_base.h"
 #include "client/cluster.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,6 +1,6 @@
 #include "client/failure.h"
 
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 
 namespace holdfast {
 

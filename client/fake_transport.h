@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "client/rpc.h"
 #include "client/transport.h"
-#include "common/buffer.h"
+#include "common/tensor/buffer.h"
 #include "gtest/gtest.h"
 
 namespace holdfast::client {

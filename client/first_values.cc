@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "common/given_values.h"
-#include "common/shape.h"
+#include "common/job/given_values.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 

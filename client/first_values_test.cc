@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/given_values.h"
+#include "common/job/given_values.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"

@@ -10,7 +10,7 @@
 #include "client/call_group.h"
 #include "client/cluster.h"
 #include "client/push_facts.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
 

@@ -14,7 +14,7 @@
 #include "client/plan.h"
 #include "client/sequences.h"
 #include "client/tickets.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {

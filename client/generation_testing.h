@@ -12,7 +12,7 @@
 #include "client/fake_transport.h"
 #include "client/generation_state.h"
 #include "client/push_facts.h"
-#include "common/buffer.h"
+#include "common/tensor/buffer.h"
 #include "gtest/gtest.h"
 
 namespace holdfast::client {

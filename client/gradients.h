@@ -15,9 +15,9 @@
 #include "client/neighbors.h"
 #include "client/plan.h"
 #include "client/row_gradients.h"
-#include "common/buffer.h"
-#include "common/ids.h"
-#include "common/tensor_piece.h"
+#include "common/job/ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/tensor_piece.h"
 
 namespace holdfast::client {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "client/generation_testing.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,8 +6,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/row_encoding.h"
-#include "common/shape.h"
+#include "common/tensor/row_encoding.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast::client {
 namespace {

@@ -55,7 +55,7 @@ class Layout {
   const std::vector<Variable>& variables() const { return variables_; }
   size_t num_trainable() const { return num_trainable_; }
   // In the order declared. Which ps has which rows follows from their ids
-  // (common/row_bucket.h).
+  // (common/tensor/row_bucket.h).
   const std::vector<Table>& tables() const { return tables_; }
   uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }
   // Of one ps, in the order declared, and by `begin`. None is empty.

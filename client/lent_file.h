@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/host_memory.h"
+#include "common/process/host_memory.h"
 #include "common/shared_memory/sealed_file.h"
 
 namespace holdfast::client {

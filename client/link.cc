@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/shared_memory/sealed_file.h"
 #include "glog/logging.h"
 

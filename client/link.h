@@ -15,11 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/lent_file.h"
-#include "common/buffer.h"
-#include "common/host_memory.h"
+#include "common/process/host_memory.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
 #include "common/shared_memory/link_socket.h"
+#include "common/tensor/buffer.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast::client {

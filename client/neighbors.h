@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/link.h"
-#include "common/host_memory.h"
+#include "common/process/host_memory.h"
 #include "common/shared_memory/arena.h"
 #include "proto/shard.pb.h"
 

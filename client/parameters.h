@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/host_memory.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
+#include "common/process/host_memory.h"
 
 namespace holdfast {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/host_memory_testing.h"
+#include "common/process/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

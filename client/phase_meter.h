@@ -9,9 +9,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/task_report.h"
-#include "common/trace.h"
+#include "common/base/clock.h"
+#include "common/rpc/task_report.h"
+#include "common/trace/trace.h"
 
 namespace holdfast {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/layout.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 
 namespace holdfast::client {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/layout.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

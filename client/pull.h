@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "client/cluster.h"
 #include "client/generation_state.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 
 namespace holdfast::client {
 

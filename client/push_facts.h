@@ -11,7 +11,7 @@
 #include "client/cluster.h"
 #include "client/context.h"
 #include "client/generation_state.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 
 namespace holdfast::client {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/norm.h"
+#include "common/tensor/norm.h"
 #include "glog/logging.h"
 
 namespace holdfast::client {

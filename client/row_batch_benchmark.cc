@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "client/row_batch.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_ids.h"
 
 namespace holdfast::client {
 namespace {

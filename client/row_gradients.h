@@ -11,10 +11,10 @@
 #include "client/loan.h"
 #include "client/plan.h"
 #include "client/row_plan.h"
-#include "common/buffer.h"
-#include "common/ids.h"
-#include "common/row_encoding.h"
-#include "common/tensor_piece.h"
+#include "common/job/ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_encoding.h"
+#include "common/tensor/tensor_piece.h"
 
 namespace holdfast::client {
 

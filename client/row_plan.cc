@@ -5,15 +5,15 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/row_bucket.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/row_ids.h"
 
 namespace holdfast::client {
 namespace {
 
 constexpr size_t kMaxRows = std::numeric_limits<uint32_t>::max();
 
-// Bytes of one id, at most (common/row_ids.h).
+// Bytes of one id, at most (common/tensor/row_ids.h).
 constexpr uint64_t kIdBytes = 10;
 
 // What surrounds the values and ids of one stretch in a message, at most: see

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/buffer.h"
-#include "common/row_encoding.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_encoding.h"
 
 namespace holdfast::client {
 

@@ -11,8 +11,8 @@
 #include "client/plan.h"
 #include "client/row_plan.h"
 #include "client/tensors.h"
-#include "common/buffer.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "client/timing.h"
 #include "common/rpc/channel.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"

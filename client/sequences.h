@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 
 namespace holdfast::client {
 

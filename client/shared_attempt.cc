@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/rpc.h"
-#include "common/encoding.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/encoding.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {

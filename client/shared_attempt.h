@@ -10,7 +10,7 @@
 #include "client/link.h"
 #include "client/neighbors.h"
 #include "client/transport.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "google/protobuf/message.h"
 
 namespace holdfast::client {

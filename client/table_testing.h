@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "client/generation_testing.h"
-#include "common/buffer.h"
-#include "common/row_bucket.h"
-#include "common/row_ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/row_ids.h"
 #include "gtest/gtest.h"
 
 namespace holdfast::client {

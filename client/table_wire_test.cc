@@ -8,8 +8,8 @@
 
 #include "client/client_test_base.h"
 #include "client/cluster.h"
-#include "common/row_bucket.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/row_ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

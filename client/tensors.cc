@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/encoding.h"
-#include "common/shape.h"
+#include "common/tensor/encoding.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast::client {
 namespace {

@@ -11,8 +11,8 @@
 #include "client/layout.h"
 #include "client/parameters.h"
 #include "client/plan.h"
-#include "common/buffer.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {

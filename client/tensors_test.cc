@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/buffer.h"
-#include "common/rpc_limits.h"
-#include "common/tensor_piece.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/tensor_piece.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

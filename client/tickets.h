@@ -16,7 +16,7 @@
 #include "client/cluster.h"
 #include "client/context.h"
 #include "client/sequences.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 

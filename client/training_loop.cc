@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/norm.h"
-#include "common/shape.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
+#include "common/tensor/norm.h"
+#include "common/tensor/shape.h"
 #include "glog/logging.h"
 #include "proto/training.pb.h"
 

@@ -21,8 +21,8 @@
 #include "client/row_batch.h"
 #include "client/row_request.h"
 #include "client/value_sets.h"
-#include "common/clock.h"
-#include "common/ids.h"
+#include "common/base/clock.h"
+#include "common/job/ids.h"
 
 namespace holdfast {
 

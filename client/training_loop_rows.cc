@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/training_loop.h"
-#include "common/norm.h"
+#include "common/tensor/norm.h"
 
 namespace holdfast {
 

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/rpc.h"
-#include "common/clock.h"
-#include "common/tensor_piece.h"
+#include "common/base/clock.h"
+#include "common/tensor/tensor_piece.h"
 #include "google/protobuf/message.h"
 
 namespace holdfast::client {

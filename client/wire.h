@@ -17,11 +17,11 @@
 #include "client/context.h"
 #include "client/neighbors.h"
 #include "client/transport.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/diagnosis.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 
 namespace holdfast::client {
 

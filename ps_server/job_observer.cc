@@ -4,10 +4,10 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/file_system.h"
-#include "common/clock.h"
-#include "common/log_event.h"
-#include "common/process_name.h"
+#include "common/process/log_event.h"
+#include "common/process/process_name.h"
 #include "glog/logging.h"
 
 namespace holdfast {

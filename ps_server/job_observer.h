@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/watchdog.h"
+#include "common/process/watchdog.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/tensorboard/tensor_board.h"

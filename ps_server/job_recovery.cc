@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/nonce.h"
 #include "common/checkpoint/data_file.h"
-#include "common/clock.h"
-#include "common/nonce.h"
-#include "common/process_name.h"
+#include "common/process/process_name.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/strand.h"
 #include "common/rpc/credentials.h"
-#include "common/strand.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 

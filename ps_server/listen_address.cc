@@ -12,7 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 
 namespace holdfast {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/http_server.h"
-#include "common/reply.h"
-#include "common/strand.h"
-#include "common/validate.h"
+#include "common/base/strand.h"
+#include "common/base/validate.h"
+#include "common/process/http_server.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -6,11 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/job_phase.h"
+#include "common/base/clock.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
-#include "common/task_id.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/session.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
 
 namespace holdfast {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/trace_parts.h"
+#include "common/trace/trace_parts.h"
 #include "proto/trace.pb.h"
 
 namespace holdfast {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "ps_server/coordinator/coordinator.h"
 
 namespace holdfast {

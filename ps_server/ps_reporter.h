@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/process_figures.h"
+#include "common/process/process_figures.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/service/neighbor_figures.h"
 #include "ps_server/shard/shard_figures.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/shared_memory/arena.h"
 #include "ps_server/service/neighbors.h"
 

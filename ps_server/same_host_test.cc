@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/link_socket.h"
 #include "gmock/gmock.h"

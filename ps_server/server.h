@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/cluster_spec.h"
-#include "common/http_server.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
+#include "common/process/http_server.h"
 #include "common/rpc/credentials.h"
-#include "common/task_id.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
 
 namespace holdfast {
 

@@ -4,7 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/process_figures.h"
+#include "common/process/process_figures.h"
 #include "glog/logging.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/metrics/ps_metrics.h"

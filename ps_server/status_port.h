@@ -7,10 +7,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/http_server.h"
+#include "common/base/strand.h"
+#include "common/job/task_id.h"
 #include "common/metrics/metrics.h"
-#include "common/strand.h"
-#include "common/task_id.h"
+#include "common/process/http_server.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/machine_queries.h"
 #include "ps_server/ps_reporter.h"

@@ -15,8 +15,9 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
   awk '
     BEGIN {
       # A room, and those that it may include, each with the rooms within it.
-      machine = "common proto ps_server/protocol ps_server/optimizer " \
-          "ps_server/table "
+      machine = "common proto ps_server/reply ps_server/protocol " \
+          "ps_server/optimizer ps_server/table "
+      law["ps_server/reply"] = "common proto ps_server/reply"
       law["common"] = "common proto"
       law["client"] = "client common proto"
       law["worker"] = "worker client common proto"
@@ -34,17 +35,17 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
           " ps_server/coordinator ps_server/disk"
 
       grpc = "^[<\"](grpc|grpcpp)/|\\.grpc\\.pb\\.h$"
-      may_see["gRPC"] = "^(common/rpc/|common/steady_waits_test\\.cc" \
+      may_see["gRPC"] = "^(common/rpc/|common/base/steady_waits_test\\.cc" \
           "|client/(wire\\.|cluster\\.cc|client_test_base|[a-z_]*_test\\.cc)" \
           "|ps_server/service/|ps_server/[^/]*$|tests/)"
       boost = "^<boost/"
-      may_see["Boost"] = "^(common/http_server" \
+      may_see["Boost"] = "^(common/process/http_server" \
           "|ps_server/table/table_index_benchmark)\\.cc$"
       cuda = "^[<\"](cuda|cublas|cudnn|curand)"
       may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"
       # Event machines are called by one thread at a time, and own none.
       threads = "^[<\"](thread|mutex|condition_variable|absl/synchronization/.*" \
-          "|common/strand\\.h)$"
+          "|common/base/strand\\.h)$"
       machines = "^ps_server/(coordinator|shard|push_pull|protocol|optimizer)/"
       test_only = "(_test|_benchmark|testing)\\.(cc|h)$"
     }

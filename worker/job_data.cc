@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/data/reading_progress.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/example_order.h"
-#include "common/job_file.h"
+#include "common/job/example_order.h"
+#include "common/job/job_file.h"
 #include "google/protobuf/text_format.h"
 
 namespace holdfast {

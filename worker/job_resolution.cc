@@ -1,10 +1,10 @@
 #include "worker/job_resolution.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/data/computed_fields.h"
 #include "common/data/reading_progress.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/exit_code.h"
+#include "common/base/clock.h"
+#include "common/process/exit_code.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/cluster.h"
-#include "common/trace_parts.h"
+#include "common/trace/trace_parts.h"
 
 namespace holdfast {
 

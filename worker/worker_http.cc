@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/process_metrics.h"
-#include "common/process_figures.h"
+#include "common/process/process_figures.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/metrics/worker_metrics.h"

@@ -12,8 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "client/cluster.h"
 #include "client/phase_meter.h"
-#include "common/http_server.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/process/http_server.h"
 #include "worker/backend/cuda/gpu_usage.h"
 #include "worker/backend/device.h"
 

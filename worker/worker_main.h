@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "worker/input/dataset_registry.h"
 #include "worker/model/registry.h"
 
@@ -40,7 +40,7 @@ struct WorkerHooks {
 // SIGTERM and SIGINT make it step down: another, or itself started again, may
 // take its place.
 //
-// Returns the exit code of the process (common/daemon.h): kExitDone;
+// Returns the exit code of the process (common/process/daemon.h): kExitDone;
 // kExitFailed with the reason in the log; kExitUsage with what is wrong with
 // flags or job file; or kExitRestart when it was told to stop, was shut out, or
 // had ps or coordinator out of its reach (IsWorkersOwn in

@@ -58,7 +58,7 @@ def _portable_impl(ctx):
         fail("\n\nThe static archives are not there. Make them:\n    bazel/portable/archives.sh\n")
     folder = str(folder.realpath)
     linkopts = (
-        # Our own definitions go before Abseil's (common/steady_waits.cc).
+        # Our own definitions go before Abseil's (common/base/steady_waits.cc).
         ["-Wl,-z,muldefs", "-Wl,-z,defs", "-Wl,--start-group"] +
         ["%s/lib%s.a" % (folder, name) for name in _BUILT] +
         ["-l:lib%s.a" % name for name in _DEBIAN] +

@@ -22,11 +22,11 @@
 #include "client/c_api/options.h"
 #include "client/c_api/values.h"
 #include "client/row_request.h"
-#include "common/batch_ranges.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/directory.h"
-#include "common/clock.h"
-#include "common/example_order.h"
-#include "common/version.h"
+#include "common/job/batch_ranges.h"
+#include "common/job/example_order.h"
+#include "common/process/version.h"
 #include "google/protobuf/text_format.h"
 
 namespace holdfast::c_api {

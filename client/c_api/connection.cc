@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/c_api/loop.h"
-#include "common/exit_code.h"
-#include "common/json.h"
-#include "common/timeouts.h"
+#include "common/base/json.h"
+#include "common/process/exit_code.h"
+#include "common/rpc/timeouts.h"
 #include "glog/logging.h"
 
 namespace holdfast::c_api {

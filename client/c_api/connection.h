@@ -27,9 +27,9 @@
 #include "client/phase_meter.h"
 #include "client/row_request.h"
 #include "client/training_loop.h"
-#include "common/clock.h"
-#include "common/trace.h"
-#include "common/trace_parts.h"
+#include "common/base/clock.h"
+#include "common/trace/trace.h"
+#include "common/trace/trace_parts.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "client/failure.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 struct holdfast_error {
   holdfast::c_api::Error error;

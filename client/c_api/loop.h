@@ -16,7 +16,7 @@
 #include "client/c_api/values.h"
 #include "client/row_request.h"
 #include "client/training_loop.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 
 namespace holdfast::c_api {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/cluster_spec.h"
-#include "common/task_id.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 
 namespace holdfast::c_api {
 namespace {

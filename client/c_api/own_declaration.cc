@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/declaration_change.h"
-#include "common/shape.h"
+#include "common/job/declaration_change.h"
+#include "common/tensor/shape.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 

@@ -7,8 +7,8 @@
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/digest.h"
-#include "common/shape.h"
+#include "common/tensor/digest.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast::c_api {
 

@@ -7,8 +7,8 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/encoding.h"
-#include "common/row_bucket.h"
-#include "common/shape.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/shape.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

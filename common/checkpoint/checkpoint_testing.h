@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/directory.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {

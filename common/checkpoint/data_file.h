@@ -15,7 +15,7 @@
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/checkpoint/stored_bucket.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {

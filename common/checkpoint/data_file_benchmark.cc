@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/data_file.h"
-#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -13,7 +13,7 @@
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/file_system.h"
 #include "common/checkpoint/stored_bucket.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {

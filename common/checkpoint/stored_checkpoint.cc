@@ -9,7 +9,7 @@
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/data_file_format.h"
 #include "common/checkpoint/encoding.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/checkpoint/row_stretch.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/table.pb.h"
 

@@ -12,7 +12,7 @@
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/row_stretch.h"
 #include "common/checkpoint/stored_table.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 
 namespace holdfast {
 

@@ -18,7 +18,7 @@
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/encoding.h"
 #include "common/checkpoint/faulty_file_system.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

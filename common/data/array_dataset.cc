@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data/data_digest.h"
-#include "common/norm.h"
-#include "common/shape.h"
+#include "common/tensor/norm.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

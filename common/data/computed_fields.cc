@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/utf8.h"
 #include "common/data/csv_reader.h"
 #include "common/data/csv_schema.h"
 #include "common/data/dataset.h"
@@ -27,8 +28,7 @@
 #include "common/data/reading_progress.h"
 #include "common/data/tf_example.h"
 #include "common/data/tfrecord_file.h"
-#include "common/job_file.h"
-#include "common/utf8.h"
+#include "common/job/job_file.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace holdfast {

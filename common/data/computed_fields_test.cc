@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/data/image_testing.h"
 #include "common/data/reading_progress.h"
 #include "common/data/tfrecord_frame.h"

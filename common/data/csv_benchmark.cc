@@ -17,8 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/random.h"
 #include "common/data/dataset.h"
-#include "common/random.h"
 
 namespace holdfast {
 namespace {

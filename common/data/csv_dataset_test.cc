@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
 #include "common/data/id_hash.h"

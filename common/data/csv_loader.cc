@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
 #include "common/data/byte_sink.h"
 #include "common/data/csv_blocks.h"
 #include "common/data/csv_reader.h"
@@ -22,7 +23,6 @@
 #include "common/data/in_order.h"
 #include "common/data/reading_progress.h"
 #include "common/data/skipped_rows.h"
-#include "common/sha256.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 

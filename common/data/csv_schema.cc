@@ -14,8 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
-#include "common/portable_math.h"
-#include "common/shape.h"
+#include "common/base/portable_math.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -17,9 +17,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/sha256.h"
 #include "common/data/file_mapping.h"
 #include "common/data/reading_progress.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace holdfast {
 namespace {

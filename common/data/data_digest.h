@@ -6,8 +6,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
 #include "common/data/reading_progress.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/sha256.h"
 #include "common/data/file_mapping.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 namespace {

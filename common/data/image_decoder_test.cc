@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/sha256.h"
 #include "common/data/image_testing.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 namespace {

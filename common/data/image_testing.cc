@@ -9,7 +9,7 @@
 
 #include <cstdlib>
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace holdfast {
 

@@ -14,7 +14,7 @@
 #include "common/data/file_bytes.h"
 #include "common/data/libsvm_line.h"
 #include "common/data/skipped_rows.h"
-#include "common/sha256.h"
+#include "common/base/sha256.h"
 
 namespace holdfast {
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/data/dataset.h"
-#include "common/example_order.h"
+#include "common/job/example_order.h"
 #include "proto/job.pb.h"
 
 namespace holdfast {

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/data/dataset.h"
 #include "common/data/image_testing.h"
 #include "common/data/tfrecord_frame.h"
-#include "common/random.h"
 #include "proto/tf_example.pb.h"
 
 namespace holdfast {

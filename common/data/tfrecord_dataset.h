@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
 #include "common/data/dataset.h"
 #include "common/data/skipped_rows.h"
 #include "common/data/tfrecord_file.h"
 #include "common/data/tfrecord_schema.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 

@@ -9,8 +9,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/norm.h"
-#include "common/shape.h"
+#include "common/tensor/norm.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

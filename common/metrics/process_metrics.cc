@@ -1,6 +1,6 @@
 #include "common/metrics/process_metrics.h"
 
-#include "common/version.h"
+#include "common/process/version.h"
 
 namespace holdfast {
 

@@ -1,9 +1,9 @@
 #ifndef HOLDFAST_COMMON_METRICS_PROCESS_METRICS_H_
 #define HOLDFAST_COMMON_METRICS_PROCESS_METRICS_H_
 
+#include "common/job/task_id.h"
 #include "common/metrics/metrics.h"
-#include "common/process_figures.h"
-#include "common/task_id.h"
+#include "common/process/process_figures.h"
 
 namespace holdfast {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/deadline.h"
 
 namespace holdfast {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"

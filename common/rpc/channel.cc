@@ -4,7 +4,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 
 namespace holdfast {
 namespace {

@@ -4,12 +4,12 @@
 #include <grpc/support/time.h>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace holdfast {
 
-// A deadline of the steady clock (common/clock.h) as gRPC takes it: wherever it
-// takes a time_point of the date.
+// A deadline of the steady clock (common/base/clock.h) as gRPC takes it:
+// wherever it takes a time_point of the date.
 inline gpr_timespec GrpcDeadline(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) {
     return gpr_inf_future(GPR_CLOCK_MONOTONIC);

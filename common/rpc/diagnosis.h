@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/job/task_id.h"
 #include "common/rpc/credentials.h"
-#include "common/task_id.h"
 
 namespace holdfast {
 

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/rpc/status.h"
-#include "common/rpc_limits.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/shard.grpc.pb.h"

@@ -1,7 +1,7 @@
 #ifndef HOLDFAST_COMMON_RPC_HTTPS_H_
 #define HOLDFAST_COMMON_RPC_HTTPS_H_
 
-#include "common/http_server.h"
+#include "common/process/http_server.h"
 #include "common/rpc/credentials.h"
 
 namespace holdfast {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 
 namespace holdfast {
 

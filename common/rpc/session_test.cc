@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"
-#include "common/rpc_limits.h"
-#include "common/trace.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/trace/trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/tensor_codec.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

@@ -23,8 +23,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/clock.h"
-#include "common/nonce.h"
+#include "common/base/clock.h"
+#include "common/base/nonce.h"
 
 namespace holdfast {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
-#include "common/sha256.h"
+#include "common/base/random.h"
+#include "common/base/sha256.h"
 
 namespace holdfast_examples {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/reply.h"
 #include "proto/checkpoint.pb.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

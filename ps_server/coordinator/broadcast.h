@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/backoff.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/disk_watch.h"

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/ids.h"
-#include "common/task_id.h"
+#include "common/base/clock.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/archive.h"

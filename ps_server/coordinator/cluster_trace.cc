@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/trace_parts.h"
+#include "common/trace/trace_parts.h"
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {

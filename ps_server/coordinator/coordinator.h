@@ -11,9 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/ids.h"
-#include "common/reply.h"
+#include "common/base/clock.h"
+#include "common/job/ids.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/cluster_trace.h"
@@ -33,6 +32,7 @@
 #include "ps_server/protocol/parked_calls.h"
 #include "ps_server/protocol/push_id.h"
 #include "ps_server/protocol/shard_messages.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -20,9 +20,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
+#include "common/base/clock.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/receipts.h"

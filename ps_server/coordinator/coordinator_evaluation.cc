@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/evaluation_figures.h"
+#include "common/job/evaluation_figures.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/request.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator_testing.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator_testing.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/version.h"
+#include "common/process/version.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/request.h"
 

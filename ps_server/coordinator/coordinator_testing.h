@@ -19,9 +19,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/reply.h"
-#include "common/task_id.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
@@ -30,6 +29,7 @@
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/coordinator_options.h"
 #include "ps_server/protocol/shard_messages.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/shard/testing.h"
 
 namespace holdfast {

@@ -1,7 +1,7 @@
 // What the coordinator does for a trace of the cluster.
 #include <utility>
 
-#include "common/trace_parts.h"
+#include "common/trace/trace_parts.h"
 #include "ps_server/coordinator/coordinator.h"
 
 namespace holdfast {

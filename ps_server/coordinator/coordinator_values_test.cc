@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/given_values.h"
+#include "common/job/given_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator_testing.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "common/evaluation_metric.h"
+#include "ps_server/coordinator/evaluation_metric.h"
 
 namespace holdfast {
 

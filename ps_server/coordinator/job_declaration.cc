@@ -7,13 +7,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/consistency_rules.h"
-#include "common/declaration_change.h"
-#include "common/given_values.h"
-#include "common/placement.h"
-#include "common/shape.h"
+#include "common/job/consistency_rules.h"
+#include "common/job/declaration_change.h"
+#include "common/job/given_values.h"
+#include "common/tensor/shape.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/loss_scaler.h"
+#include "ps_server/coordinator/placement.h"
 #include "ps_server/table/embedding_table.h"
 
 namespace holdfast {

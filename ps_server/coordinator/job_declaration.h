@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/resumed_declaration.h"
-#include "common/task_id.h"
+#include "common/job/resumed_declaration.h"
+#include "common/job/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"

@@ -8,11 +8,11 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/reply.h"
+#include "common/base/clock.h"
 #include "proto/checkpoint.pb.h"
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/outbox.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "google/protobuf/repeated_field.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 
 namespace holdfast {
 

@@ -1,6 +1,6 @@
 #include "ps_server/coordinator/live_workers.h"
 
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

@@ -13,11 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/ids.h"
-#include "common/job_phase.h"
-#include "common/reply.h"
-#include "common/task_id.h"
+#include "common/base/clock.h"
+#include "common/job/ids.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/coordinator_options.h"
 #include "ps_server/coordinator/job_declaration.h"
@@ -25,6 +24,7 @@
 #include "ps_server/protocol/indexed_map.h"
 #include "ps_server/protocol/parked_calls.h"
 #include "ps_server/protocol/push_id.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

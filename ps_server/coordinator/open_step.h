@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/ids.h"
-#include "common/task_id.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/job_declaration.h"
 #include "ps_server/coordinator/step.h"

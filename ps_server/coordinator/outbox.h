@@ -9,8 +9,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "common/reply.h"
 #include "glog/logging.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

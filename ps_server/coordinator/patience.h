@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "ps_server/coordinator/end.h"
 #include "ps_server/coordinator/job.h"
 #include "ps_server/coordinator/restore.h"

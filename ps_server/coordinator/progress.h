@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/task_id.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/protocol/indexed_map.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/memory_plan.h"
 #include "ps_server/protocol/warm_slots.h"

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/reply.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/applied_pushes.h"
@@ -22,6 +21,7 @@
 #include "ps_server/coordinator/save_schedule.h"
 #include "ps_server/protocol/parked_calls.h"
 #include "ps_server/protocol/push_id.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/shard.pb.h"
 #include "proto/training.pb.h"
 #include "ps_server/protocol/push_id.h"

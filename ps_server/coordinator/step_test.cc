@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

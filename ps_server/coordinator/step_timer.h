@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

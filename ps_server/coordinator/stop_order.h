@@ -5,11 +5,11 @@
 #include <string>
 #include <variant>
 
-#include "common/reply.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/job.h"
 #include "ps_server/coordinator/save.h"
 #include "ps_server/protocol/parked_calls.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

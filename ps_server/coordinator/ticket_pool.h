@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "ps_server/protocol/push_id.h"
 
 namespace holdfast {

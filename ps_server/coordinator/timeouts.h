@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
 #include "ps_server/coordinator/coordinator_options.h"
 #include "ps_server/coordinator/job_declaration.h"
 

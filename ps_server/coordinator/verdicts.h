@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/job_declaration.h"
 #include "ps_server/protocol/ledger.h"

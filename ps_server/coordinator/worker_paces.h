@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {

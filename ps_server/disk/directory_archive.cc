@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/reply_on.h"
+#include "common/base/clock.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/disk/rest.h"
+#include "ps_server/reply/reply_on.h"
 
 namespace holdfast {
 namespace {

@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "common/clock.h"
-#include "common/reply_on.h"
-#include "common/shape.h"
+#include "common/base/clock.h"
+#include "common/tensor/shape.h"
 #include "glog/logging.h"
 #include "ps_server/disk/load_tables.h"
 #include "ps_server/disk/rest.h"
 #include "ps_server/protocol/warm_slots.h"
+#include "ps_server/reply/reply_on.h"
 
 namespace holdfast {
 namespace {

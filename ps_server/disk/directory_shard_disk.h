@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/strand.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
-#include "common/strand.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/shard_state.h"
 

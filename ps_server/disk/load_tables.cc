@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 
 namespace holdfast {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/checkpoint/data_file.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "ps_server/table/embedding_table.h"
 
 namespace holdfast {

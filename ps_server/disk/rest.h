@@ -5,8 +5,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/strand.h"
+#include "common/base/clock.h"
+#include "common/base/strand.h"
 
 namespace holdfast {
 

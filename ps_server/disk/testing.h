@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/checkpoint/file_system.h"
-#include "common/reply.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

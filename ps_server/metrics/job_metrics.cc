@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/protocol/request.h"
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
+#include "common/job/task_id.h"
 #include "common/metrics/metrics.h"
-#include "common/process_figures.h"
-#include "common/task_id.h"
+#include "common/process/process_figures.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/service/neighbor_figures.h"
 #include "ps_server/service/rpc_figures.h"

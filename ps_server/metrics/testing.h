@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/metrics/ps_metrics.h"

@@ -16,7 +16,7 @@ namespace {
 // A rule is a class with the number of its slots, kSlots, their first values,
 // and At(scalars): the function of one element at one step, which takes the
 // value, the gradient and a reference to each slot, and returns the next value.
-// It is inlined into the loops for each kind of vectors (common/simd.h).
+// It is inlined into the loops for each kind of vectors (common/base/simd.h).
 
 class Sgd {
  public:

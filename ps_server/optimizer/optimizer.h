@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
 #include "proto/cluster.pb.h"
 #include "proto/training.pb.h"
 

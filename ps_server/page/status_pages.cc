@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/json.h"
+#include "common/base/json.h"
 #include "ps_server/machine_queries.h"
 #include "ps_server/page/status_page.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/http_server.h"
+#include "common/process/http_server.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -30,8 +30,9 @@ struct StatusQueries {
 //   /status.json   GetStatusResponse
 //   /events.json   GetEventsResponse; ?after=N, as in GetEventsRequest
 //   /history.json  GetHistoryResponse; ?after_step=N&max_points=M
-// Messages are JSON as common/json.h writes it. A parameter that the page does
-// not have, or that is not a whole number, is answered with 400 and its name.
+// Messages are JSON as common/base/json.h writes it. A parameter that the page
+// does not have, or that is not a whole number, is answered with 400 and its
+// name.
 HttpServer::Pages StatusPages(StatusQueries queries);
 
 // "/" of every other task: says in a sentence where ps 0 is. `self` and `ps0`

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/protocol/indexed_map.h"
 #include "ps_server/protocol/push_id.h"

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/testing.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

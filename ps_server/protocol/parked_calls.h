@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/reply.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/ids.h"
-#include "common/task_id.h"
+#include "common/job/ids.h"
+#include "common/job/task_id.h"
 
 namespace holdfast {
 

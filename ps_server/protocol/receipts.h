@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
-#include "common/siphash.h"
+#include "common/job/ids.h"
 #include "google/protobuf/repeated_field.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/protocol/push_id.h"
+#include "ps_server/protocol/siphash.h"
 
 namespace holdfast {
 
@@ -21,10 +21,10 @@ namespace holdfast {
 // a worker, so that none has to take the worker's word for it
 // (docs/life_of_a_step.md, P1; docs/asynchronous.md, P2 and P3).
 //
-// A receipt is a code of 64 bits (common/siphash.h) over what it states, under
-// a key that coordinator and shards alone know and that is another in each
-// generation. It is never 0, which stands for none. The same statement has the
-// same receipt, however often it is given.
+// A receipt is a code of 64 bits (ps_server/protocol/siphash.h) over what it
+// states, under a key that coordinator and shards alone know and that is
+// another in each generation. It is never 0, which stands for none. The same
+// statement has the same receipt, however often it is given.
 //
 // Immutable, and so thread-safe.
 class Receipts {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/protocol/push_id.h"
 

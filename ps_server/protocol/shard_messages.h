@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/reply.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "proto/shard.pb.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/rpc_limits.h"
-#include "common/tensor_piece.h"
+#include "common/job/ids.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
 

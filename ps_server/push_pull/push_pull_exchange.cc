@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/ids.h"
-#include "common/job_phase.h"
+#include "common/job/ids.h"
+#include "common/job/job_phase.h"
 
 namespace holdfast {
 

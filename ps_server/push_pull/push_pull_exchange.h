@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/protocol/tensor_messages.h"

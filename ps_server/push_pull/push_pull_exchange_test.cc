@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/buffer.h"
+#include "common/tensor/buffer.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <initializer_list>
 
-#include "common/task_id.h"
-#include "common/trace_request.h"
+#include "common/job/task_id.h"
+#include "common/trace/trace_request.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/reply.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "google/protobuf/message.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

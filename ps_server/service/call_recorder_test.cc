@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "google/protobuf/text_format.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/strand.h"
+#include "common/base/strand.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/service/call_recorder.h"
 #include "ps_server/service/rpc_server.h"

@@ -1,7 +1,7 @@
 #ifndef HOLDFAST_PS_SERVER_SERVICE_HEALTH_SERVICE_H_
 #define HOLDFAST_PS_SERVER_SERVICE_HEALTH_SERVICE_H_
 
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "ps_server/service/rpc_server.h"
 
 namespace holdfast {

@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/reply.h"
+#include "common/base/strand.h"
+#include "common/base/validate.h"
 #include "common/rpc/message_bytes.h"
-#include "common/strand.h"
-#include "common/validate.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/service/access.h"
 #include "ps_server/service/call_recorder.h"
 #include "ps_server/service/rpc_server.h"

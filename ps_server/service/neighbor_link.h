@@ -16,12 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/buffer.h"
+#include "common/job/task_id.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
 #include "common/shared_memory/link_socket.h"
 #include "common/shared_memory/sealed_file.h"
-#include "common/task_id.h"
+#include "common/tensor/buffer.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {

@@ -14,8 +14,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/nonce.h"
-#include "common/rpc_limits.h"
+#include "common/base/nonce.h"
+#include "common/rpc/rpc_limits.h"
 #include "glog/logging.h"
 
 namespace holdfast {

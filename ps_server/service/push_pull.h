@@ -3,12 +3,12 @@
 
 #include <vector>
 
-#include "common/reply.h"
-#include "common/strand.h"
-#include "common/tensor_piece.h"
+#include "common/base/strand.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/tensor_messages.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/service/call_recorder.h"
 #include "ps_server/service/neighbors.h"
 #include "ps_server/shard/shard.h"

@@ -11,11 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/rpc/status.h"
-#include "common/rpc_limits.h"
 
 namespace holdfast {
 namespace {

@@ -16,11 +16,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/rpc/status.h"
-#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

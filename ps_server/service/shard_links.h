@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "common/base/strand.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
-#include "common/strand.h"
 #include "ps_server/protocol/shard_messages.h"
 #include "ps_server/service/call_recorder.h"
 #include "ps_server/shard/shard.h"

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/encoding.h"
-#include "common/simd.h"
-#include "common/thread_pool.h"
+#include "common/base/simd.h"
+#include "common/base/thread_pool.h"
+#include "common/tensor/encoding.h"
 #include "proto/shard.pb.h"
 #include "ps_server/optimizer/optimizer.h"
 #include "ps_server/store/dense_store.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/buffer.h"
+#include "common/tensor/buffer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

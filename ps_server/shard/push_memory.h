@@ -6,7 +6,7 @@
 #include <map>
 
 #include "absl/status/status.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "ps_server/protocol/push_id.h"
 
 namespace holdfast {

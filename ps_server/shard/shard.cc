@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/encoding.h"
-#include "common/rpc_limits.h"
-#include "common/shape.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/encoding.h"
+#include "common/tensor/shape.h"
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
 

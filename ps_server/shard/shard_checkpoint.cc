@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/row_bucket.h"
-#include "common/timeouts.h"
+#include "common/rpc/timeouts.h"
+#include "common/tensor/row_bucket.h"
 #include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "common/reply.h"
 #include "common/shared_memory/arena.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/shard/shard_state.h"
 
 namespace holdfast {

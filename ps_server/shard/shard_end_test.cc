@@ -1,6 +1,6 @@
 // What the end of a job does to a shard.
 
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard.h"

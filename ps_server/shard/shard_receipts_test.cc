@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard_testing.h"

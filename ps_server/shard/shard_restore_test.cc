@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/job/task_id.h"
 #include "common/shared_memory/arena.h"
-#include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard_testing.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/encoding.h"
-#include "common/row_bucket.h"
-#include "common/row_encoding.h"
-#include "common/row_ids.h"
+#include "common/tensor/encoding.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/row_encoding.h"
+#include "common/tensor/row_ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard.h"

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 
 namespace holdfast {
 

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/buffer.h"
-#include "common/encoding.h"
-#include "common/row_ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/encoding.h"
+#include "common/tensor/row_ids.h"
 
 namespace holdfast {
 namespace {

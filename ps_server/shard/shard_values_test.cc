@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/given_values.h"
+#include "common/job/given_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard_testing.h"

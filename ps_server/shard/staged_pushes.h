@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
+#include "common/tensor/encoding.h"
 #include "proto/table.pb.h"
 #include "ps_server/protocol/push_id.h"
 #include "ps_server/shard/push_memory.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "common/buffer.h"
-#include "common/encoding.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/testing.h"

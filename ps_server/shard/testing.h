@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/reply.h"
+#include "common/base/clock.h"
 #include "gtest/gtest.h"
+#include "ps_server/reply/reply.h"
 
 namespace holdfast {
 

@@ -22,9 +22,9 @@
 
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/simd.h"
+#include "common/base/thread_pool.h"
 #include "common/shared_memory/arena.h"
-#include "common/simd.h"
-#include "common/thread_pool.h"
 #include "ps_server/shard/apply_step.h"
 
 namespace holdfast {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/given_values.h"
-#include "common/rpc_limits.h"
-#include "common/shape.h"
+#include "common/job/given_values.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

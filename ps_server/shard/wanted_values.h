@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/shard.pb.h"
 #include "ps_server/store/dense_store.h"
 
@@ -21,7 +21,7 @@ namespace holdfast {
 // The store of a generation that may lack first values, which workers have to
 // give (docs/recovery.md, "First values").
 //
-// Values come in whole stretches (common/given_values.h). What has not the
+// Values come in whole stretches (common/job/given_values.h). What has not the
 // declared digest is not kept, so it does not matter who sends it [V2].
 //
 // Thread-compatible.

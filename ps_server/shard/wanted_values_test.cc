@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/given_values.h"
+#include "common/job/given_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/initializer.h"
-#include "common/shape.h"
+#include "common/tensor/initializer.h"
+#include "common/tensor/shape.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/buffer.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "common/shared_memory/arena.h"
+#include "common/tensor/buffer.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/store/chunk_pool.h"
 

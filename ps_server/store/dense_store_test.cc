@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/buffer.h"
-#include "common/initializer.h"
 #include "common/shared_memory/arena.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/initializer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "ps_server/table/bucket_index.h"
 #include "ps_server/table/row_slab.h"
 

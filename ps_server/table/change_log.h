@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "ps_server/table/bucket_store.h"
 
 namespace holdfast {

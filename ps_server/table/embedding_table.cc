@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/row_encoding.h"
-#include "common/validate.h"
+#include "common/base/validate.h"
+#include "common/tensor/row_encoding.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -16,12 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
-#include "common/initializer.h"
-#include "common/row_bucket.h"
-#include "common/simd.h"
-#include "common/table_digest.h"
-#include "common/thread_pool.h"
+#include "common/base/simd.h"
+#include "common/base/thread_pool.h"
+#include "common/job/ids.h"
+#include "common/tensor/initializer.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/table_digest.h"
 #include "proto/cluster.pb.h"
 #include "proto/table.pb.h"
 #include "proto/training.pb.h"
@@ -187,7 +187,7 @@ class EmbeddingTable {
   void SetVersion(GlobalStep version) { version_ = version; }
 
   // The digest of a bucket's rows at the newest version
-  // (common/table_digest.h).
+  // (common/tensor/table_digest.h).
   std::string BucketDigest(uint32_t bucket) const;
 
  private:

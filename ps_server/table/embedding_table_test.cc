@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/encoding.h"
-#include "common/sha256.h"
+#include "common/base/sha256.h"
+#include "common/tensor/encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/apply_step.h"

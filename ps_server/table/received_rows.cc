@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/row_encoding.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_encoding.h"
+#include "common/tensor/row_ids.h"
 
 namespace holdfast {
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/buffer.h"
-#include "common/row_bucket.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/table.pb.h"
 
 namespace holdfast {
@@ -24,12 +24,12 @@ inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 // Immutable, and so thread-safe.
 class ReceivedRows {
  public:
-  // `ids` as common/row_ids.h encodes them; `gradients`: in `encoding`, which
-  // is EXACT or the declared one, row after row in the order of ids, in spans
-  // that may cut rows and elements. Values may be any number, and no number, as
-  // in dense gradients. Errors: INVALID_ARGUMENT, naming the table and what
-  // does not fit: more rows than declared, ids that do not parse or are not of
-  // `buckets`, gradients of another size.
+  // `ids` as common/tensor/row_ids.h encodes them; `gradients`: in `encoding`,
+  // which is EXACT or the declared one, row after row in the order of ids, in
+  // spans that may cut rows and elements. Values may be any number, and no
+  // number, as in dense gradients. Errors: INVALID_ARGUMENT, naming the table
+  // and what does not fit: more rows than declared, ids that do not parse or
+  // are not of `buckets`, gradients of another size.
   static absl::StatusOr<ReceivedRows> Parse(
       const proto::EmbeddingTable& table, BucketRange buckets,
       uint64_t num_rows, absl::string_view ids, Buffer gradients,

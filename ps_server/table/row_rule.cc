@@ -11,7 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/norm.h"
+#include "common/tensor/norm.h"
 #include "ps_server/optimizer/optimizer.h"
 
 namespace holdfast {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
 #include "proto/cluster.pb.h"
 #include "proto/table.pb.h"
 #include "proto/training.pb.h"
@@ -29,9 +29,9 @@ namespace holdfast {
 //                      w' = w - lr g / (sqrt(a') + epsilon)
 //                      One slot a for the whole row, with Adagrad's initial
 //                      value. mean(g^2) is SumOfSquares(g) / row_length
-//                      (common/norm.h), in double, rounded once. Weight decay
-//                      is as in Optimizer. (FBGEMM's EXACT_ROWWISE_ADAGRAD;
-//                      Mudigere et al. 2022.)
+//                      (common/tensor/norm.h), in double, rounded once. Weight
+//                      decay is as in Optimizer. (FBGEMM's
+//                      EXACT_ROWWISE_ADAGRAD; Mudigere et al. 2022.)
 //
 // Thread-safe: has no state.
 class RowRule {

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/buffer.h"
-#include "common/row_ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_ids.h"
 #include "google/protobuf/text_format.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/received_rows.h"

@@ -52,7 +52,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
-#include "common/row_bucket.h"
+#include "common/tensor/row_bucket.h"
 #include "ps_server/table/bucket_store.h"
 #include "ps_server/table/row_slab.h"
 #if __has_include(<tsl/robin_map.h>)

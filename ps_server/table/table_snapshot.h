@@ -13,8 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/checkpoint/stored_bucket.h"
-#include "common/ids.h"
-#include "common/row_bucket.h"
+#include "common/job/ids.h"
+#include "common/tensor/row_bucket.h"
 #include "proto/table.pb.h"
 #include "ps_server/table/change_log.h"
 

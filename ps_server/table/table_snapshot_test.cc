@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/thread_pool.h"
+#include "common/base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/testing.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/buffer.h"
-#include "common/row_ids.h"
+#include "common/tensor/buffer.h"
+#include "common/tensor/row_ids.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "ps_server/table/embedding_table.h"

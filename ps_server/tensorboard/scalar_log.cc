@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/evaluation_figures.h"
+#include "common/job/evaluation_figures.h"
 #include "glog/logging.h"
 
 namespace holdfast {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "ps_server/disk/rest.h"
 
 namespace holdfast {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/strand.h"
 #include "common/checkpoint/file_system.h"
-#include "common/strand.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/tensorboard/scalar_log.h"
 

@@ -11,7 +11,7 @@ import holdfast
 
 class BatchIndicesTest(unittest.TestCase):
     def test_the_order_is_that_of_the_cpp_worker(self):
-        # The stream of common/example_order_test.cc, cut into batches of 4.
+        # The stream of common/job/example_order_test.cc, cut into batches of 4.
         stream = [2, 4, 0, 5, 9, 7, 6, 3, 1, 8, 4, 5, 9, 7, 0, 2, 1, 8, 6, 3]
         for batch in range(5):
             got = holdfast.batch_indices(batch, 10, 4, seed=1)
@@ -55,7 +55,7 @@ class BatchIndicesTest(unittest.TestCase):
 
 class DigestTest(unittest.TestCase):
     def test_bytes(self):
-        # As common/digest.h tells, by hand.
+        # As common/tensor/digest.h tells, by hand.
         expected = hashlib.sha256(
             b"a\0[]\0" + struct.pack("<f", 3) + b"b\0[2,3]\0" + struct.pack("<6f", *range(6))
         ).hexdigest()

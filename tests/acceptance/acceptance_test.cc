@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/shared_memory/arena.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

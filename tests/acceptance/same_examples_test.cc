@@ -7,9 +7,9 @@
 
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/data/dataset.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "gtest/gtest.h"
 #include "tests/integration/loopback.h"
 #include "tests/integration/test_cluster.h"

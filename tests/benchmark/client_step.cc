@@ -15,9 +15,9 @@
 
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/clock.h"
-#include "common/cluster_spec.h"
-#include "common/task_id.h"
+#include "common/base/clock.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/task_id.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "proto/cluster.pb.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/given_values.h"
+#include "common/job/given_values.h"
 #include "tests/world/client_worker.h"
 #include "tests/world/evaluator.h"
 

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 #include "tests/exploration/stranger.h"
 #include "tests/exploration/transcript.h"
 #include "tests/world/set_command.h"

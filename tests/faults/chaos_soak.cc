@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "common/flags.h"
+#include "common/process/flags.h"
 #include "tests/faults/chaos.h"
 
 ABSL_FLAG(uint64_t, seed, 1, "What follows from it: see chaos.h.");

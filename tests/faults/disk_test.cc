@@ -18,7 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"

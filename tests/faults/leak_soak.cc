@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "common/flags.h"
+#include "common/process/flags.h"
 #include "tests/faults/leaks.h"
 
 ABSL_FLAG(uint64_t, kills, 1000, "How many, at least.");

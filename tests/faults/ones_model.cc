@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 
 namespace holdfast {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
-#include "common/digest.h"
-#include "common/row_bucket.h"
-#include "common/sha256.h"
-#include "common/shape.h"
+#include "common/tensor/digest.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/shape.h"
 #include "tests/faults/rows_job.h"
 #include "tests/local/small_job.h"
 

@@ -12,8 +12,8 @@ namespace holdfast {
 // What a finished job has left in its checkpoint directory, which no process
 // can have kept to itself.
 
-// The digest (common/digest.h) of the variables of the last checkpoint, which
-// has to be the job's end, whole, and of `steps` steps; and that of
+// The digest (common/tensor/digest.h) of the variables of the last checkpoint,
+// which has to be the job's end, whole, and of `steps` steps; and that of
 // `result_file`, where the chief has lived to write it, has to be the same.
 // Where there are embedding tables, what is returned is a digest of both the
 // variables and all rows and candidates, with all that is stored of them.

@@ -18,8 +18,8 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/clock.h"
-#include "common/flags.h"
+#include "common/base/clock.h"
+#include "common/process/flags.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
 

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/row_bucket.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
+#include "common/tensor/row_bucket.h"
 
 namespace holdfast {
 namespace {

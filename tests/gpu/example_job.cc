@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/initializer.h"
-#include "common/job_file.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/job/job_file.h"
+#include "common/tensor/initializer.h"
 
 namespace holdfast {
 namespace {

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "tests/gpu/case_count.h"
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cpu/cpu_backend.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/bad_input_testing.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 
 namespace holdfast {

@@ -1,7 +1,7 @@
 // The ps daemon as a process: what it makes of its command line, and how it
 // ends.
 
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 
 #include <signal.h>
 

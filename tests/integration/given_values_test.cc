@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cluster.h"
-#include "common/clock.h"
-#include "common/digest.h"
+#include "common/base/clock.h"
+#include "common/tensor/digest.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"

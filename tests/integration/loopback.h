@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 
 namespace holdfast {
 

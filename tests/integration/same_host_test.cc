@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
 #include "gmock/gmock.h"

@@ -3,7 +3,7 @@
 #include <future>
 
 #include "absl/status/statusor.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "glog/logging.h"
 #include "tests/rpc_threads/rpc_threads.h"
 

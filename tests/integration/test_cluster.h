@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/cluster_spec.h"
+#include "common/base/clock.h"
+#include "common/job/cluster_spec.h"
 #include "common/rpc/credentials.h"
 #include "ps_server/server.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "client/cluster.h"
-#include "common/cluster_spec.h"
+#include "common/job/cluster_spec.h"
 #include "glog/logging.h"
 #include "tests/integration/training.h"
 

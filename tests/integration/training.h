@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/cluster_spec.h"
-#include "common/ids.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/ids.h"
 #include "common/rpc/credentials.h"
 #include "proto/cluster.pb.h"
 

@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/random.h"
 #include "common/data/tfrecord_frame.h"
-#include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/tf_example.pb.h"

@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "glog/logging.h"
 #include "tests/rpc_threads/rpc_threads.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "cli/free_ports.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/version.h"
+#include "common/process/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"

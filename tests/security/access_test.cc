@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/dynamic_message.h"
 #include "gtest/gtest.h"

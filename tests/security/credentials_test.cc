@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/identity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "common/rpc_limits.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
-#include "common/daemon.h"
+#include "common/process/daemon.h"
 #include "gtest/gtest.h"
 #include "tests/security/certificates.h"
 

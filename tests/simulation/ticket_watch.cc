@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 
 namespace holdfast {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/flags/flag.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "tests/slow_worker/step_delay.h"
 
 ABSL_FLAG(

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/job/ids.h"
 
 namespace holdfast {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "gtest/gtest.h"
 #include "re2/re2.h"
 #include "tests/local/small_job.h"

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/rpc.h"
-#include "common/buffer.h"
+#include "common/tensor/buffer.h"
 #include "tests/world/world.h"
 
 namespace holdfast::sim {

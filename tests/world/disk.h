@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/reply.h"
 #include "proto/checkpoint.pb.h"
 #include "ps_server/coordinator/archive.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/shard/shard_disk.h"
 #include "tests/world/message.h"
 

@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/job_phase.h"
-#include "common/task_id.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 #include "tests/world/session.h"
 

@@ -2,8 +2,8 @@
 #ifndef HOLDFAST_TESTS_WORLD_EXCHANGES_H_
 #define HOLDFAST_TESTS_WORLD_EXCHANGES_H_
 
-#include "common/reply.h"
 #include "ps_server/protocol/tensor_messages.h"
+#include "ps_server/reply/reply.h"
 #include "tests/world/message.h"
 
 namespace holdfast::sim {

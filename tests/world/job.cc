@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/row_bucket.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_bucket.h"
+#include "common/tensor/row_ids.h"
 
 namespace holdfast::sim {
 

@@ -12,13 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/reply.h"
-#include "common/tensor_piece.h"
+#include "common/tensor/tensor_piece.h"
 #include "google/protobuf/message.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/tensor_messages.h"
+#include "ps_server/reply/reply.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast::sim {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/row_ids.h"
+#include "common/tensor/row_ids.h"
 #include "tests/world/disk.h"
 
 namespace holdfast::sim {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/job_phase.h"
-#include "common/rpc_limits.h"
-#include "common/task_id.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
+#include "common/rpc/rpc_limits.h"
 #include "tests/world/world.h"
 
 namespace holdfast::sim {

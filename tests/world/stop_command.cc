@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
 
 namespace holdfast::sim {
 namespace {

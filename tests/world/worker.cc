@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/buffer.h"
-#include "common/job_phase.h"
-#include "common/task_id.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
+#include "common/tensor/buffer.h"
 
 namespace holdfast::sim {
 namespace {

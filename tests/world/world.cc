@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "glog/logging.h"
 
 namespace holdfast::sim {

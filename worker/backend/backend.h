@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/host_memory.h"
-#include "common/trace.h"
+#include "common/process/host_memory.h"
+#include "common/trace/trace.h"
 #include "worker/backend/precision.h"
 
 namespace holdfast {
@@ -402,9 +402,9 @@ class Backend {
   //
   //   word j mod 4 of Philox4x32({p, p >> 32, j / 4, 0}, {key, key >> 32})
   //
-  // (common/random.h), with p = positions[i], is below rate 2^32. The same call
-  // on dy makes dx. `positions`, one per row, are on the host and stay until
-  // what uses y has been downloaded. y may be x.
+  // (common/base/random.h), with p = positions[i], is below rate 2^32. The same
+  // call on dy makes dx. `positions`, one per row, are on the host and stay
+  // until what uses y has been downloaded. y may be x.
   virtual void Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                        uint64_t key, float rate, Matrix y) = 0;
 

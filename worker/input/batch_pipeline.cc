@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace holdfast {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 

@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
-#include "common/shape.h"
+#include "common/base/random.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "common/base/random.h"
 #include "common/data/dataset.h"
 #include "common/data/idx.h"
-#include "common/random.h"
 #include "worker/input/batch_pipeline.h"
 
 namespace holdfast {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 #include "worker/model/layers/chain.h"
 #include "worker/model/losses.h"
 #include "worker/model/network.h"

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/random.h"
-#include "common/shape.h"
+#include "common/base/random.h"
+#include "common/tensor/shape.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/gradient_check.h"
 #include "worker/model/sequential.h"

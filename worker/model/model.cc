@@ -1,7 +1,7 @@
 #include "worker/model/model.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 

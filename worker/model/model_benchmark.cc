@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/sequential.h"
 

@@ -12,7 +12,7 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/gradient_check.h"
 

@@ -7,9 +7,9 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
-#include "common/ids.h"
-#include "common/shape.h"
-#include "common/weight_quantization.h"
+#include "common/job/ids.h"
+#include "common/tensor/shape.h"
+#include "common/tensor/weight_quantization.h"
 
 namespace holdfast {
 

@@ -52,7 +52,7 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                                           Backend* backend);
 
 // The same values with matrices and kernels rounded as an export to 8-bit
-// integers rounds them (common/weight_quantization.h).
+// integers rounds them (common/tensor/weight_quantization.h).
 Parameters RoundedToInt8(const Parameters& parameters,
                          const std::vector<proto::Variable>& variables);
 

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "client/cluster.h"
 #include "common/checkpoint/data_file.h"
-#include "common/initializer.h"
+#include "common/tensor/initializer.h"
 #include "worker/model/model.h"
 
 namespace holdfast {

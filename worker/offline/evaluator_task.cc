@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/file_system.h"
-#include "common/clock.h"
 #include "common/data/computed_fields.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "glog/logging.h"
 #include "worker/job_resolution.h"
 #include "worker/offline/checkpoint_model.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/initializer.h"
+#include "common/tensor/initializer.h"
 
 namespace holdfast {
 namespace {

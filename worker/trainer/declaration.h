@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/data/example_source.h"
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/clock.h"
-#include "common/evaluation_figures.h"
+#include "common/base/clock.h"
+#include "common/job/evaluation_figures.h"
 #include "glog/logging.h"
 #include "worker/input/sequential_batches.h"
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "common/norm.h"
+#include "common/tensor/norm.h"
 
 namespace holdfast {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/strand.h"
+#include "common/base/strand.h"
 #include "worker/trainer/training_context.h"
 
 namespace holdfast {

@@ -7,7 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/task_id.h"
+#include "common/job/task_id.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace holdfast {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/portable_math.h"
+#include "common/base/portable_math.h"
 
 namespace holdfast {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "worker/input/batch.h"
 #include "worker/trainer/training_context.h"
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
-#include "common/digest.h"
-#include "common/job_phase.h"
+#include "common/job/job_phase.h"
+#include "common/tensor/digest.h"
 #include "glog/logging.h"
 #include "worker/trainer/asynchronous_loop.h"
 #include "worker/trainer/gradient.h"

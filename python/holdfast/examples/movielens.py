@@ -129,7 +129,7 @@ def first_rows(
     """What ``Uniform(low, high)`` gives the rows of a table at first, with no cluster.
 
     The same bits as the ps': Philox4x32-10 (Salmon et al. 2011) under the job's seed, with the
-    element's number and the table's name as its counter (common/initializer.h).
+    element's number and the table's name as its counter (common/tensor/initializer.h).
 
     Args:
         name: The table's.

@@ -47,7 +47,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/flags.h"
+#include "common/process/flags.h"
 
 ABSL_FLAG(std::string, measures, "wire,control", "what to measure");
 ABSL_FLAG(double, seconds, 1.5, "for each measurement");

@@ -16,7 +16,7 @@ def build(source, folder):
                            stdout=subprocess.PIPE, text=True).stdout.split()
     return ps_lite.build(source, folder, "ps_lite_rows",
                          [f"-I{ROOT}", ROOT / "cli/zipf.cc",
-                          ROOT / "common/portable_math.cc", *words])
+                          ROOT / "common/base/portable_math.cc", *words])
 
 
 def main():

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "absl/base/attributes.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
 #include "worker/backend/cpu/cpu_backend.h"
 
 namespace holdfast {

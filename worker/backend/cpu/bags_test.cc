@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "common/simd.h"
+#include "common/base/simd.h"
 #include "worker/backend/cpu/cpu_backend.h"
 
 namespace holdfast {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/random.h"
-#include "common/simd.h"
+#include "common/base/random.h"
+#include "common/base/simd.h"
 #include "glog/logging.h"
 #include "worker/backend/halves.h"
 

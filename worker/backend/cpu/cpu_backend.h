@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/simd.h"
+#include "common/base/simd.h"
 #include "worker/backend/backend.h"
 
 namespace holdfast {

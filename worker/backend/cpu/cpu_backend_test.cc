@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace holdfast {
 namespace {

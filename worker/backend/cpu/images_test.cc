@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/halves.h"
 

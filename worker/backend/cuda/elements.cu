@@ -10,7 +10,7 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// common/random.h, on the GPU: the same bits.
+// common/base/random.h, on the GPU: the same bits.
 __device__ uint4 Philox4x32(uint4 counter, uint2 key) {
   constexpr uint32_t kMultiplier0 = 0xD2511F53;
   constexpr uint32_t kMultiplier1 = 0xCD9E8D57;

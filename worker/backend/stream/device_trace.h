@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/random.h"
-#include "common/trace.h"
-#include "common/trace_testing.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/trace/trace.h"
+#include "common/trace/trace_testing.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"

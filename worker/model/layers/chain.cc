@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "common/job_file.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/job/job_file.h"
 #include "worker/model/layers/create.h"
 
 namespace holdfast {

@@ -1,6 +1,6 @@
 #include "worker/model/layers/create.h"
 
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 #include "worker/model/layers/convolution.h"
 #include "worker/model/layers/dense.h"
 #include "worker/model/layers/elementwise.h"

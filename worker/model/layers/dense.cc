@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 
 namespace holdfast {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shape.h"
+#include "common/tensor/shape.h"
 #include "worker/model/layers/chain.h"
 
 namespace holdfast {

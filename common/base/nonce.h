@@ -1,0 +1,14 @@
+#ifndef HOLDFAST_COMMON_BASE_NONCE_H_
+#define HOLDFAST_COMMON_BASE_NONCE_H_
+
+#include <cstdint>
+
+namespace holdfast {
+
+// A random number that tells one life of a process, or of a directory, from all
+// others; never 0. It comes from the system's entropy and follows no seed.
+uint64_t MakeNonce();
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_BASE_NONCE_H_

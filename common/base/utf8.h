@@ -1,0 +1,16 @@
+#ifndef HOLDFAST_COMMON_BASE_UTF8_H_
+#define HOLDFAST_COMMON_BASE_UTF8_H_
+
+#include <cstddef>
+
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// The number of bytes, 1 to 4, of the UTF-8 character (RFC 3629) that `text`,
+// which is not empty, begins with; 0 where it begins with none.
+size_t Utf8CharacterBytes(absl::string_view text);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_BASE_UTF8_H_

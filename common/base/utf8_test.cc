@@ -1,0 +1,28 @@
+#include "common/base/utf8.h"
+
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+TEST(Utf8CharacterBytesTest, Table) {
+  EXPECT_EQ(Utf8CharacterBytes("az"), 1u);
+  EXPECT_EQ(Utf8CharacterBytes("\x7f"), 1u);
+  EXPECT_EQ(Utf8CharacterBytes("\xc3\xa9z"), 2u);
+  EXPECT_EQ(Utf8CharacterBytes("\xe2\x82\xac"), 3u);
+  EXPECT_EQ(Utf8CharacterBytes("\xf0\x9f\x90\xa2"), 4u);
+  EXPECT_EQ(Utf8CharacterBytes("\xf4\x8f\xbf\xbf"), 4u);
+}
+
+TEST(Utf8CharacterBytesTest, NoneOfWhatIsNotUtf8) {
+  // A lone tail, heads without their tails, overlong forms of '/', a
+  // surrogate, what is above U+10FFFF.
+  for (const char* text : {"\x80", "\xc3", "\xc3z", "\xe2\x82", "\xf0\x9f\x90",
+                           "\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
+                           "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {
+    EXPECT_EQ(Utf8CharacterBytes(text), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,113 @@
+#include "common/job/declaration_change.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/io/printer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::util::MessageDifferencer;
+
+// Tells differences the other way round: a partial comparison begins with the
+// message whose fields count.
+class Backwards final : public MessageDifferencer::StreamReporter {
+ public:
+  using StreamReporter::StreamReporter;
+  using Path = std::vector<MessageDifferencer::SpecificField>;
+  void ReportAdded(const Message& first, const Message& second,
+                   const Path& path) override {
+    StreamReporter::ReportDeleted(second, first, Swapped(path));
+  }
+  void ReportDeleted(const Message& first, const Message& second,
+                     const Path& path) override {
+    StreamReporter::ReportAdded(second, first, Swapped(path));
+  }
+  void ReportModified(const Message& first, const Message& second,
+                      const Path& path) override {
+    StreamReporter::ReportModified(second, first, Swapped(path));
+  }
+  // It would stand before the first difference.
+  void ReportIgnored(const Message&, const Message&, const Path&) override {}
+
+ private:
+  static Path Swapped(Path path) {
+    for (auto& field : path) std::swap(field.index, field.new_index);
+    return path;
+  }
+};
+
+// Each as "optimizers[0].learning_rate: 0.1 -> 0.2". Empty: none.
+std::vector<std::string> Compare(MessageDifferencer* differencer,
+                                 const Message& stands,
+                                 const Message& declared) {
+  std::string text;
+  {
+    google::protobuf::io::StringOutputStream stream(&text);
+    google::protobuf::io::Printer printer(&stream, '$');
+    Backwards reporter(&printer);
+    differencer->ReportDifferencesTo(&reporter);
+    if (differencer->Compare(declared, stands)) return {};
+  }
+  std::vector<std::string> changes;
+  for (absl::string_view line :
+       absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
+    absl::ConsumePrefix(&line, "modified: ");
+    changes.emplace_back(line);
+  }
+  return changes;
+}
+
+std::string First(const std::vector<std::string>& changes) {
+  return changes.empty() ? "" : changes.front();
+}
+
+// Workers are held to one by job_digest; checkpoints of earlier versions have
+// none.
+void IgnoreJob(MessageDifferencer* differencer) {
+  differencer->IgnoreField(
+      proto::Declaration::descriptor()->FindFieldByName("job"));
+}
+
+}  // namespace
+
+std::string FirstChange(const proto::Declaration& stands,
+                        const proto::Declaration& declared, Declarer declarer) {
+  MessageDifferencer differencer;
+  IgnoreJob(&differencer);
+  if (declarer == Declarer::kOther) {
+    differencer.set_scope(MessageDifferencer::PARTIAL);
+  }
+  if (declarer != Declarer::kChief) {
+    differencer.IgnoreField(
+        proto::Initializer::Given::descriptor()->FindFieldByName("sha256"));
+  }
+  return First(Compare(&differencer, stands, declared));
+}
+
+std::vector<std::string> AllChanges(const proto::Declaration& stands,
+                                    const proto::Declaration& declared) {
+  MessageDifferencer differencer;
+  IgnoreJob(&differencer);
+  return Compare(&differencer, stands, declared);
+}
+
+std::string FirstChange(const proto::Job& stands, const proto::Job& given) {
+  MessageDifferencer differencer;
+  return First(Compare(&differencer, stands, given));
+}
+
+std::string WaysOutOfChange(const proto::Declaration& stands) {
+  // Set where the job has a checkpoint directory.
+  return stands.has_checkpoints() ? std::string("; ") + kWaysOutOfOtherJob
+                                  : "; start all workers with the same";
+}
+
+}  // namespace holdfast

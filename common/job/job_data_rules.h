@@ -1,0 +1,18 @@
+// Rules between the fields of a job's data.
+#ifndef HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_
+#define HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_
+
+#include <vector>
+
+#include "common/base/validate.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+// Adds the rules that `data`, the field of that name of a job, breaks, beyond
+// those that hold for any message.
+void CheckData(const proto::Data& data, std::vector<BrokenRule>* broken);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_

@@ -1,0 +1,18 @@
+// Rules between the fields of a job's model.
+#ifndef HOLDFAST_COMMON_JOB_JOB_MODEL_RULES_H_
+#define HOLDFAST_COMMON_JOB_JOB_MODEL_RULES_H_
+
+#include <vector>
+
+#include "common/base/validate.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+// Adds the rules that the model of `job` breaks, beyond those that hold for any
+// message.
+void CheckModel(const proto::Job& job, std::vector<BrokenRule>* broken);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_JOB_JOB_MODEL_RULES_H_

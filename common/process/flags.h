@@ -1,0 +1,44 @@
+#ifndef HOLDFAST_COMMON_PROCESS_FLAGS_H_
+#define HOLDFAST_COMMON_PROCESS_FLAGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace holdfast {
+
+// Reads a command line into the program's ABSL_FLAGs. Unlike
+// absl::ParseCommandLine it returns errors, so that a program has one exit code
+// for every wrong use, and it knows no flags but the program's own.
+
+struct CommandLine {
+  // --help was given.
+  bool help = false;
+  // --version was given.
+  bool version = false;
+  // What is not a flag, in order; all that follows "--" is not.
+  std::vector<std::string> arguments;
+};
+
+// Forms: --name=value, --name value; --name and --noname for a bool. One dash
+// is as good as two. `args` begins after the program's name. Flags before the
+// wrong one are set. Errors: INVALID_ARGUMENT for a flag that is unknown, has
+// no value, has one that does not parse, or stands twice with two values.
+absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args);
+
+// Flags under a heading of --help, in this order.
+struct FlagGroup {
+  absl::string_view title;
+  std::vector<absl::string_view> flags;
+};
+
+// All flags of the program, each with its default and help: those of `groups`
+// under their titles, and then those that no group has under "Other".
+std::string FlagsHelp(absl::Span<const FlagGroup> groups);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_PROCESS_FLAGS_H_

@@ -1,0 +1,62 @@
+// The log as JSON, for systems that collect logs: one object per line, as
+//
+//   {"time":"2024-05-17T10:00:00.123456Z","severity":"WARNING",
+//    "task":"/job:ps/task:0","generation":2,"step":1230,
+//    "file":"coordinator.cc:223","thread":17,"message":"worker 1 is lost",
+//    "event":"lost","about":"/job:worker/task:1"}
+//
+// but without the line breaks. "task", "generation" and "step" are there once
+// they are known: those of this process, as it last said, or, on the line of an
+// event (common/process/log_event.h), generation and step of the event; "event"
+// and "about", the task that it is about, are there on such lines alone.
+//
+// All functions are thread-safe.
+#ifndef HOLDFAST_COMMON_PROCESS_JSON_LOG_H_
+#define HOLDFAST_COMMON_PROCESS_JSON_LOG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/job/task_id.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// From here on glog's lines go to standard error as JSON and nowhere else, for
+// the rest of the process. To be called once, after
+// google::InitGoogleLogging. The stack of a process that aborts is written as
+// text behind its last line.
+void StartJsonLog();
+
+// What lines of this process say from here on. Cheap enough for every step.
+void SetLogTask(const TaskId& task);
+void SetLogGeneration(uint64_t generation);
+void SetLogStep(uint64_t step);
+
+// What a line is made of.
+struct LogLine {
+  absl::Time time;
+  // "INFO".
+  absl::string_view severity;
+  // Empty: not known yet.
+  absl::string_view task;
+  // 0: not known yet.
+  uint64_t generation = 0;
+  uint64_t step = 0;
+  // "server.cc"
+  absl::string_view file;
+  int line = 0;
+  int64_t thread = 0;
+  absl::string_view message;
+  // Null: the line tells of none.
+  const proto::Event* event = nullptr;
+};
+
+// The line, with its end.
+std::string FormatJsonLogLine(const LogLine& line);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_PROCESS_JSON_LOG_H_

@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_COMMON_PROCESS_LOG_EVENT_H_
+#define HOLDFAST_COMMON_PROCESS_LOG_EVENT_H_
+
+#include <string>
+
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// Logs something that happened to the job as one line: its text, as ERROR where
+// the job has failed, as WARNING where a person may have to look (LOST, FENCED,
+// GENERATION, CHECKPOINT_FAILED, SLOW), and otherwise as INFO. In a log in JSON
+// the line has more fields (common/process/json_log.h). `file` and `line` are
+// the caller's.
+//
+// Thread-safe.
+void LogEvent(const proto::Event& event, const char* file = __builtin_FILE(),
+              int line = __builtin_LINE());
+
+// The event's kind in lower case, as "checkpoint_failed": its name for people
+// and in logs.
+std::string EventName(proto::Event::Kind kind);
+
+// While this thread is in LogEvent: the event. Otherwise null.
+const proto::Event* EventBeingLogged();
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_PROCESS_LOG_EVENT_H_

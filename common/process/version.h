@@ -1,0 +1,21 @@
+#ifndef HOLDFAST_COMMON_PROCESS_VERSION_H_
+#define HOLDFAST_COMMON_PROCESS_VERSION_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// The release that this program is of: 0, the version of the protocol
+// (kProtocolVersion), and a number that rises with each release of that
+// protocol. docs/compatibility.md says what it promises.
+inline constexpr char kVersion[] = "0.8.0";
+
+// What `program` prints for --version, and first in its log: "ps_server 0.8.0
+// (protocol 8)".
+std::string VersionLine(absl::string_view program);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_PROCESS_VERSION_H_

@@ -1,0 +1,42 @@
+#ifndef HOLDFAST_COMMON_TENSOR_DIGEST_H_
+#define HOLDFAST_COMMON_TENSOR_DIGEST_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/base/sha256.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// What two trainings are compared by: equal digests mean equal variables, bit
+// for bit. The SHA-256 (FIPS 180-4), as 64 lower-case hexadecimal digits, of
+//
+//   variables = variable*                 ; in the order of their names' bytes
+//   variable  = name 0x00 shape 0x00 values
+//   shape     = "[" dimensions "]"        ; decimal, "[784,10]"; a scalar: "[]"
+//   values    = float32*                  ; little-endian, row-major
+//
+// `values` holds the values of `variables`, in their order.
+std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
+                              absl::Span<const absl::Span<const float>> values);
+
+// The same, of variables that are not in memory all at once.
+//
+// Thread-compatible.
+class VariablesDigest {
+ public:
+  // `variable` is next: they come in the order of their names' bytes.
+  void Begin(const proto::Variable& variable);
+  // The next of its values.
+  void Add(absl::Span<const float> values);
+  std::string HexDigest() const { return sha256_.HexDigest(); }
+
+ private:
+  Sha256 sha256_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_TENSOR_DIGEST_H_

@@ -1,0 +1,46 @@
+#include "common/tensor/norm.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace holdfast {
+
+// std::isfinite on each element, in a form that GCC vectorises: it was 4 % of a
+// worker's time otherwise.
+bool AllFinite(absl::Span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
+  for (const float value : values) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    found |= (bits & kExponent) == kExponent;
+  }
+  return found == 0;
+}
+
+double SumOfSquares(absl::Span<const float> values) {
+  constexpr size_t kSums = 8;
+  double sums[kSums] = {};
+  const float* const in = values.data();
+  const size_t whole = values.size() / kSums * kSums;
+  for (size_t i = 0; i < whole; i += kSums) {
+    for (size_t j = 0; j < kSums; ++j) {
+      const double value = in[i + j];
+      sums[j] += value * value;
+    }
+  }
+  for (size_t i = whole; i < values.size(); ++i) {
+    const double value = in[i];
+    sums[i - whole] += value * value;
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+float ClipFactor(double norm, float limit) {
+  return norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+}
+
+}  // namespace holdfast

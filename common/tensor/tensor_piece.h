@@ -1,0 +1,37 @@
+#ifndef HOLDFAST_COMMON_TENSOR_TENSOR_PIECE_H_
+#define HOLDFAST_COMMON_TENSOR_TENSOR_PIECE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/tensor/buffer.h"
+#include "proto/cluster.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// A stretch of a variable, or rows of a table, with its values:
+// proto::TensorPart, whose bytes are a Buffer.
+struct TensorPiece {
+  std::string variable;
+  // Of the whole variable.
+  std::vector<int64_t> shape;
+  proto::DataType dtype = proto::FLOAT32;
+  // Index of the first element in the whole variable.
+  uint64_t begin = 0;
+  proto::Encoding encoding = proto::EXACT;
+  // Elements; 0 where `data` tells.
+  uint64_t size = 0;
+  Buffer data;
+  // Set: `data` is that of rows of the embedding table `variable`.
+  std::optional<proto::RowIds> rows;
+  // On the wire, in place of `data`: where the bytes lie in memory that both
+  // sides can read (docs/same_host.md).
+  std::optional<proto::SharedBytes> shared;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_TENSOR_TENSOR_PIECE_H_

@@ -1,0 +1,32 @@
+// Figures by which evaluations are compared (proto::Metric).
+//
+// Pure functions; safe from any thread.
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_EVALUATION_METRIC_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_EVALUATION_METRIC_H_
+
+#include <optional>
+#include <string>
+
+#include "proto/coordinator.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// With the default filled in: "loss".
+std::string NameOf(const proto::Metric& metric);
+
+// Whether more is better.
+bool IsMaximized(const proto::Metric& metric);
+
+// The figure of `result` that `metric` names. Nothing where it has none, or one
+// that is not a number.
+std::optional<double> FigureOf(const proto::EvaluationResult& result,
+                               const proto::Metric& metric);
+
+// Whether `a` is better than `b`, by more than `min_delta`.
+bool IsBetter(const proto::Metric& metric, double a, double b,
+              double min_delta = 0);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_EVALUATION_METRIC_H_
