@@ -1,8 +1,9 @@
 #include "worker/job_data.h"
 
-#include <cstdint>
-#include <map>
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -67,29 +68,6 @@ absl::Status CheckAlike(const ExampleSpec& tested, const ExampleSpec& trained) {
                    ", those of the training set ", answers(trained)));
 }
 
-// By column, how it makes ids.
-std::map<std::string, std::string> IdsOf(const proto::Csv& table) {
-  std::map<std::string, std::string> ids;
-  for (const proto::CsvColumn& column : table.columns()) {
-    if (!column.has_ids()) continue;
-    const auto add = [&](const std::string& name) {
-      const std::string& group = column.ids().group();
-      ids[name] = column.ids().numbers()
-                      ? "numbers"
-                      : absl::StrCat("texts of the group \"",
-                                     group.empty() ? name : group, "\"");
-    };
-    for (const std::string& name : column.name()) add(name);
-    for (const proto::CsvColumn::Range& range : column.range()) {
-      const uint32_t last = range.has_last() ? range.last() : range.first();
-      for (uint32_t place = range.first(); place <= last; ++place) {
-        add(absl::StrCat("column ", place));
-      }
-    }
-  }
-  return ids;
-}
-
 absl::StatusOr<std::unique_ptr<Dataset>> OpenQuietly(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options) {
@@ -129,15 +107,17 @@ absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
   return data;
 }
 
-absl::Status CheckIdsAlike(const proto::Dataset& tested,
-                           const proto::Dataset& trained) {
-  const std::map<std::string, std::string> in_training = IdsOf(trained.csv());
-  for (const auto& [name, made] : IdsOf(tested.csv())) {
-    const auto found = in_training.find(name);
-    if (found == in_training.end() || found->second == made) continue;
+absl::Status CheckIdsAlike(const std::vector<IdField>& tested,
+                           const std::vector<IdField>& trained) {
+  for (size_t i = 0; i < std::min(tested.size(), trained.size()); ++i) {
+    const std::string& found = tested[i].origin;
+    const std::string& expected = trained[i].origin;
+    if (found.empty() || expected.empty() || found == expected) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "the ids of \"", name, "\" are ", made, " in the test set, and ",
-        found->second, " in the training set: they name other rows"));
+        "the ids of \"", tested[i].name, "\" are ", found,
+        " in the test set, and ", expected,
+        " in the training set, so they name other rows; make both the same way "
+        "(`numbers` and `group` of its column)"));
   }
   return absl::OkStatus();
 }
@@ -151,7 +131,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> JobData::OpenTestSet() const {
   auto test_set = OpenJobDataset(config_.test(), config_, options_, "test");
   if (!test_set.ok()) return test_set.status();
   absl::Status status = CheckAlike((*test_set)->spec(), train_set_->spec());
-  status.Update(CheckIdsAlike(config_.test(), config_.train()));
+  status.Update(CheckIdsAlike((*test_set)->spec().id_fields,
+                              train_set_->spec().id_fields));
   if (!status.ok()) return status;
   return test_set;
 }

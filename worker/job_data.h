@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
+#include "common/data/example_source.h"
 #include "common/data/subset_dataset.h"
 #include "proto/job.pb.h"
 #include "worker/input/dataset_registry.h"
@@ -34,13 +36,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options, absl::string_view purpose);
 
-// Tests that two data sets make the ids of a field in the same way: otherwise
-// the same cell would name one row in training and another one, untrained, in
-// evaluation. It looks at tables of CSV, and there at the columns, or patterns,
-// that both name in the same words.
-// Errors: INVALID_ARGUMENT with the field and both ways.
-absl::Status CheckIdsAlike(const proto::Dataset& tested,
-                           const proto::Dataset& trained);
+// Tests that a test set makes the ids of each field as the training set did:
+// otherwise the same cell would name one row in training and another one,
+// untrained, in evaluation. Fields of unknown origin pass.
+// Errors: INVALID_ARGUMENT with the field and both origins.
+absl::Status CheckIdsAlike(const std::vector<IdField>& tested,
+                           const std::vector<IdField>& trained);
 
 // The data sets of a job.
 //

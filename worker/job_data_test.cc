@@ -50,6 +50,22 @@ class JobDataTest : public ::testing::Test {
   const DatasetRegistry registry_;
 };
 
+TEST(CheckIdsAlikeTest, TellsWhichFieldIsMadeInAnotherWay) {
+  const std::vector<IdField> trained = {
+      {"user", 1, "numbers"}, {"tags", 4, "texts of the group \"t\""}};
+  std::vector<IdField> tested = trained;
+  EXPECT_TRUE(CheckIdsAlike(tested, trained).ok());
+  tested[0].max_ids = 3;  // How many there are may differ.
+  tested[1].origin.clear();
+  EXPECT_TRUE(CheckIdsAlike(tested, trained).ok());
+  tested[1].origin = "numbers";
+  const absl::Status status = CheckIdsAlike(tested, trained);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              HasSubstr("the ids of \"tags\" are numbers in the test set, and "
+                        "texts of the group \"t\" in the training set"));
+}
+
 TEST_F(JobDataTest, ReadsBothSets) {
   const auto data = Read("train { TABLE } test { TABLE }");
   ASSERT_TRUE(data.ok()) << data.status();

@@ -30,25 +30,26 @@
 #include "client/failure.h"
 #include "client/phase_meter.h"
 #include "common/base/clock.h"
-#include "common/job/cluster_spec.h"
-#include "common/process/daemon.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
 #include "common/data/typed_array.h"
+#include "common/job/cluster_spec.h"
+#include "common/job/job_file.h"
+#include "common/job/job_phase.h"
+#include "common/job/task_id.h"
+#include "common/process/daemon.h"
 #include "common/process/flags.h"
 #include "common/process/host_memory.h"
 #include "common/process/http_server.h"
-#include "common/job/job_file.h"
-#include "common/job/job_phase.h"
 #include "common/process/json_log.h"
 #include "common/process/machine_limits.h"
-#include "common/job/task_id.h"
+#include "common/process/version.h"
+#include "common/process/watchdog.h"
 #include "common/rpc/timeouts.h"
 #include "common/trace/trace.h"
 #include "common/trace/trace_parts.h"
-#include "common/process/version.h"
-#include "common/process/watchdog.h"
 #include "glog/logging.h"
+#include "worker/backend/cpu/blas_core.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
 #include "worker/backend/pinned_ranges.h"
@@ -859,6 +860,7 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
 
 int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks) {
+  RestartWithBetterBlasCore(argv);
   const std::optional<int> exit_code =
       BeginDaemon(argc, argv, kDescription, FlagGroups());
   if (exit_code.has_value()) return *exit_code;

@@ -214,6 +214,8 @@ TEST_F(CsvDatasetTest, ReadsIds) {
   EXPECT_EQ(spec.id_fields[0].max_ids, 1);
   EXPECT_EQ(spec.id_fields[1].name, "tags");
   EXPECT_EQ(spec.id_fields[1].max_ids, 4);
+  EXPECT_EQ(spec.id_fields[0].origin, "texts of the group \"user\"");
+  EXPECT_EQ(spec.id_fields[2].origin, "numbers");
   EXPECT_EQ(spec.max_ids(), 6);
   const auto tag = [](const std::string& text) { return Id("tags", text); };
   EXPECT_THAT(At(**dataset, 0).ids,

@@ -12,9 +12,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/portable_math.h"
 #include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
-#include "common/base/portable_math.h"
 #include "common/tensor/shape.h"
 
 namespace holdfast {
@@ -128,7 +128,8 @@ absl::Status CsvSchema::PlaceUses() {
       cells_ += 2 * use.max_ids - (use.counted ? 0 : 1);
       use.input = ids;
       ids += use.max_ids;
-      spec_.id_fields.push_back({FieldName(use.column), use.max_ids});
+      spec_.id_fields.push_back(
+          {FieldName(use.column), use.max_ids, use.origin});
       if (ids > kMostInputs) {
         return absl::InvalidArgumentError(
             absl::StrCat("data: an example may have more than ", kMostInputs,
@@ -256,8 +257,12 @@ absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
     uses_.push_back(use);
     uses_.back().column = place;
     if (use.kind == ColumnKind::kIds) {
-      const std::string& group = column.ids().group();
-      uses_.back().seed = IdSeed(group.empty() ? FieldName(place) : group);
+      const std::string group = column.ids().group().empty()
+                                    ? FieldName(place)
+                                    : column.ids().group();
+      uses_.back().seed = IdSeed(group);
+      uses_.back().origin =
+          use.ids_are_numbers ? kNumbersAsIds : HashedIdOrigin(group);
     }
   }
   return absl::OkStatus();

@@ -92,9 +92,11 @@ class CsvSchema {
     bool log1p = false;
     // Of ids: what they are hashed with, unless they are numbers; what
     // separates them in a cell, and how many there may be; whether their number
-    // is stored. `input` is the first one's place among the ids of an example.
+    // is stored; IdField::origin. `input` is the first one's place among the
+    // ids of an example.
     uint64_t seed = 0;
     bool ids_are_numbers = false;
+    std::string origin;
     std::optional<char> separator;
     int64_t max_ids = 1;
     bool counted = false;

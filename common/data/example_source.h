@@ -17,6 +17,9 @@ struct IdField {
   std::string name;
   // At least 1.
   int64_t max_ids = 1;
+  // How the ids are made, in words: the same cell is another row's id where
+  // these differ. Empty: the source does not say.
+  std::string origin;
 };
 
 // What each example of a source is made of: an input, ids, and a class or

@@ -7,7 +7,9 @@
 #define HOLDFAST_COMMON_DATA_ID_HASH_H_
 
 #include <cstdint>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 // All of xxHash (0.8) is in its header, and nothing is to be linked.
@@ -25,6 +27,14 @@ inline uint64_t IdSeed(absl::string_view group) {
 inline uint64_t IdHash(uint64_t seed, absl::string_view text) {
   return XXH64(text.data(), text.size(), seed);
 }
+
+// IdField::origin of ids that IdHash makes of the texts of this group.
+inline std::string HashedIdOrigin(absl::string_view group) {
+  return absl::StrCat("texts of the group \"", group, "\"");
+}
+
+// IdField::origin of ids that are numbers in the data already.
+inline constexpr char kNumbersAsIds[] = "numbers";
 
 }  // namespace holdfast
 

@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/data/find_files.h"
+#include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
 
 namespace holdfast {
@@ -55,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> LibsvmDataset::Open(
   if (!paths.ok()) return paths.status();
   std::unique_ptr<LibsvmDataset> dataset(new LibsvmDataset(config, options));
   dataset->spec_.shape = {0};
-  dataset->spec_.id_fields = {{"features", 1}};
+  dataset->spec_.id_fields = {{"features", 1, kNumbersAsIds}};
   dataset->spec_.id_values = true;
   dataset->spec_.num_targets = dataset->targets_ ? 1 : 0;
   Sha256 sha;

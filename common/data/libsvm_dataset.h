@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
 #include "common/data/dataset.h"
 #include "common/data/file_bytes.h"
 #include "common/data/libsvm_line.h"
 #include "common/data/skipped_rows.h"
-#include "common/base/sha256.h"
 
 namespace holdfast {
 

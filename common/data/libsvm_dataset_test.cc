@@ -113,6 +113,7 @@ TEST_F(LibsvmDatasetTest, ReadsLines) {
   ASSERT_EQ(spec.id_fields.size(), 1);
   EXPECT_EQ(spec.id_fields[0].name, "features");
   EXPECT_EQ(spec.id_fields[0].max_ids, 3);
+  EXPECT_EQ(spec.id_fields[0].origin, "numbers");
   EXPECT_TRUE(spec.id_values);
   EXPECT_EQ(spec.num_classes, 2);
   EXPECT_EQ(spec.num_targets, 0);

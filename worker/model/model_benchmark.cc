@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "worker/backend/cpu/blas_core.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/sequential.h"
 
@@ -154,6 +155,7 @@ BENCHMARK(BM_SquareProduct)->Arg(2048)->Unit(benchmark::kMillisecond);
 }  // namespace holdfast
 
 int main(int argc, char** argv) {
+  holdfast::RestartWithBetterBlasCore(argv);
   std::printf("OpenBLAS core: %s\n",
               holdfast::MakeBackend()->Describe().core.c_str());
   benchmark::Initialize(&argc, argv);

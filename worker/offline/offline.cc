@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
-#include "common/base/clock.h"
 #include "common/data/data_files.h"
 #include "common/data/dataset.h"
 #include "common/data/subset_dataset.h"
@@ -126,11 +126,8 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   if (options.job.has_value()) {
     if (absl::IsDataLoss(declared.status())) return declared.status();
     opened.job = *options.job;
-    absl::Status status =
+    const absl::Status status =
         ResolveFrom(declared.ok() ? *declared : proto::Job(), &opened.job);
-    if (status.ok() && declared.ok()) {
-      status = CheckIdsAlike(opened.Examples(), declared->data().train());
-    }
     if (!status.ok()) return status;
   } else {
     if (!declared.ok()) {
@@ -205,6 +202,12 @@ absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
                      "; the model was trained on ", fields.size(), " fields",
                      opened.declared().id_values() ? " with values" : ""));
   }
+  std::vector<IdField> trained_ids;
+  for (const proto::DeclaredJob::IdField& field : fields) {
+    trained_ids.push_back({field.name(), field.max_ids(), field.origin()});
+  }
+  const absl::Status status = CheckIdsAlike(found.id_fields, trained_ids);
+  if (!status.ok()) return status;
   const auto& trained = opened.declared().example_shape();
   if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {
     return absl::OkStatus();

@@ -144,6 +144,7 @@ proto::DeclaredJob DeclareJob(const proto::Job& job,
     proto::DeclaredJob::IdField* const told = declared.add_id_fields();
     told->set_name(field.name);
     told->set_max_ids(field.max_ids);
+    told->set_origin(field.origin);
   }
   declared.set_id_values(examples.id_values);
   return declared;

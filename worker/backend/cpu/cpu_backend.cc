@@ -9,10 +9,8 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/base/random.h"
 #include "common/base/simd.h"
-#include "glog/logging.h"
 #include "worker/backend/halves.h"
 
 namespace holdfast {
@@ -86,19 +84,6 @@ LossSums SumDistances(ConstMatrix outputs, const Targets& targets,
   return sums;
 }
 
-// OpenBLAS has the oldest code for an Intel CPU that is newer than itself: a
-// quarter as fast as that for AVX-512.
-void WarnOfOldCode() {
-  if (BestSimd() == Simd::kPlain) return;
-  if (absl::string_view(openblas_get_corename()) != "Prescott") return;
-  LOG_FIRST_N(WARNING, 1)
-      << "OpenBLAS does not know this CPU, and computes matrix products as on "
-         "one of 2004 (Prescott), several times as slowly as it could: set the "
-         "environment variable OPENBLAS_CORETYPE="
-      << (BestSimd() == Simd::kAvx512 ? "SKYLAKEX" : "HASWELL")
-      << ", the same for all workers";
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(
@@ -114,7 +99,6 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(
         absl::StrCat("the CPU backend was asked to use ", options.threads,
                      " threads; this OpenBLAS was built for at most ", most));
   }
-  WarnOfOldCode();
   return std::unique_ptr<CpuBackend>(new CpuBackend(options));
 }
 
