@@ -9,7 +9,7 @@ The toolkit is that of CUDA_HOME, or else that whose nvcc is on the PATH, or els
 
     bazel build --repo_env=CUDA_HOME=none //...
 
-Nothing links to the driver or to cuBLAS, see docs/gpu.md.
+Nothing links to the driver or to cuBLAS, see docs/operating/gpu.md.
 """
 
 _BUILD = """package(default_visibility = ["//visibility:public"])

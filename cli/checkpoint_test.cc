@@ -76,7 +76,7 @@ class CheckpointCommandTest : public ::testing::Test {
                      const std::string& file) {
     return absl::StrCat(directory_.Folder(name), "/", file);
   }
-  // Of the first stretch with elements; the index does not show it.
+  // Of the first extent with elements; the index does not show it.
   void DamageData(const proto::CheckpointName& name) {
     std::fstream file(PathOf(name, "ps-0000-of-0002"),
                       std::ios::in | std::ios::out | std::ios::binary);

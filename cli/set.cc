@@ -68,7 +68,7 @@ absl::StatusOr<float> ParseFactor(absl::string_view word) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", parts.first, "\": only ", kFactor,
         " can be set; what else may change is edited in the job file, with "
-        "which the job is then started again (docs/recovery.md)"));
+        "which the job is then started again (docs/protocol/recovery.md)"));
   }
   if (!absl::StrContains(word, '=')) {
     return absl::InvalidArgumentError(

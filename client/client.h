@@ -44,7 +44,7 @@ class Client {
     TaskId task = {kClientJob, 0};
     bool only_reads = false;
     int64_t part_bytes = kPartBytes;
-    // Bytes of a stretch that is lent, at least (docs/same_host.md).
+    // Bytes of a range that is lent, at least (docs/protocol/same_host.md).
     uint64_t min_lent_bytes = kMinLentBytes;
     std::function<void(const std::string&)> on_waiting;
     // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".

@@ -28,7 +28,7 @@
 
 namespace holdfast {
 
-// The right to push once (docs/asynchronous.md).
+// The right to push once (docs/protocol/asynchronous.md).
 struct Ticket {
   // Of the push that it is for.
   PushSequence sequence;
@@ -164,7 +164,7 @@ class Cluster {
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
     // Whether tensors pass through shared memory where a ps is on this host
-    // (docs/same_host.md). Memory of it: the gradients
+    // (docs/protocol/same_host.md). Memory of it: the gradients
     // of as many pushes as are under way, or kept by a ps, at a time.
     bool same_host = true;
     // Only with a ps whose socket is in this directory, as a volume that
@@ -186,8 +186,8 @@ class Cluster {
     // than two seconds, and each ten from then on: what it waits for, and why.
     // Several threads may wait at a time. May be empty.
     std::function<void(const std::string& what)> on_waiting;
-    // Where each attempt of an RPC is recorded (docs/tracing.md); those of the
-    // lease are not. Must outlive the cluster. Null: nowhere.
+    // Where each attempt of an RPC is recorded (docs/operating/tracing.md);
+    // those of the lease are not. Must outlive the cluster. Null: nowhere.
     Tracer* tracer = nullptr;
     // The same on demand, for traces of the whole cluster, in which the task
     // then has a part. Must outlive the cluster. Null: it has none.
@@ -363,9 +363,10 @@ class Cluster {
                                       const FirstValues& first_values) = 0;
   // True when the job has begun another generation than the one that
   // AwaitVariables was called in: a shard had lost its state, and the job goes
-  // on from an earlier one (docs/recovery.md, G6). What is under way fails with
-  // ABORTED. Let go of all handles, then call AwaitVariables again, and go on
-  // from a pull. A client that only reads learns of it when a call fails so.
+  // on from an earlier one (docs/protocol/recovery.md, G6). What is under way
+  // fails with ABORTED. Let go of all handles, then call AwaitVariables again,
+  // and go on from a pull. A client that only reads learns of it when a call
+  // fails so.
   virtual bool rolled_back() const = 0;
   // What was declared, with defaults filled in (N and M): the same in all
   // generations.

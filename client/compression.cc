@@ -6,17 +6,17 @@
 namespace holdfast::client {
 namespace {
 
-// How a stretch is sent.
+// How a range is sent.
 struct Form {
   proto::Encoding encoding;
   uint64_t kept;  // TOP_K
   uint64_t bytes;
 };
 
-Form FormOf(const proto::Compression& compression, const Stretch& stretch) {
-  const uint64_t exact = EncodedBytes(proto::EXACT, stretch.size, 0);
-  const uint64_t kept = TopKCount(TopK(compression), stretch.size);
-  const uint64_t bytes = EncodedBytes(compression.push(), stretch.size, kept);
+Form FormOf(const proto::Compression& compression, const ElementRange& range) {
+  const uint64_t exact = EncodedBytes(proto::EXACT, range.size, 0);
+  const uint64_t kept = TopKCount(TopK(compression), range.size);
+  const uint64_t bytes = EncodedBytes(compression.push(), range.size, kept);
   if (bytes >= exact) return {proto::EXACT, 0, exact};
   return {compression.push(), kept, bytes};
 }
@@ -36,12 +36,12 @@ GradientEncoder::GradientEncoder(const Layout& layout, const Plan& push)
   }
   for (const std::vector<Plan::Part>& parts : push.parts) {
     for (const Plan::Part& part : parts) {
-      for (const Stretch& stretch : part) {
-        Variable& variable = variables_[stretch.variable];
+      for (const ElementRange& range : part) {
+        Variable& variable = variables_[range.variable];
         if (variable.compression.push() == proto::EXACT) continue;
-        variable.stretches.push_back(stretch);
+        variable.ranges.push_back(range);
         variable.encoded_bytes +=
-            Aligned(FormOf(variable.compression, stretch).bytes);
+            Aligned(FormOf(variable.compression, range).bytes);
       }
     }
   }
@@ -91,13 +91,12 @@ GradientEncoder::Encoded GradientEncoder::Encode(
   // leaves them alone.
   char* to = memory.get();
   Encoded encoded;
-  for (const Stretch& stretch : variable.stretches) {
-    const Form form = FormOf(variable.compression, stretch);
-    encoded[stretch.begin] = EncodeWithFeedback(
-        form.encoding, form.kept, gradient.subspan(stretch.begin, stretch.size),
-        absl::MakeConstSpan(*change.before)
-            .subspan(stretch.begin, stretch.size),
-        absl::MakeSpan(*change.after).subspan(stretch.begin, stretch.size),
+  for (const ElementRange& range : variable.ranges) {
+    const Form form = FormOf(variable.compression, range);
+    encoded[range.begin] = EncodeWithFeedback(
+        form.encoding, form.kept, gradient.subspan(range.begin, range.size),
+        absl::MakeConstSpan(*change.before).subspan(range.begin, range.size),
+        absl::MakeSpan(*change.after).subspan(range.begin, range.size),
         std::shared_ptr<char>(memory, to));
     to += Aligned(form.bytes);
   }

@@ -38,10 +38,10 @@ class GradientEncoder {
 
   // Whether gradients of this variable are sent otherwise than as they are.
   bool Encodes(size_t variable) const {
-    return !variables_[variable].stretches.empty();
+    return !variables_[variable].ranges.empty();
   }
 
-  // The gradient of a variable that Encodes, by its stretches' first elements;
+  // The gradient of a variable that Encodes, by its ranges' first elements;
   // EXACT where that is no longer. Again for the same push, with the same
   // gradient: the same bytes.
   using Encoded = std::map<uint64_t, EncodedElements>;
@@ -61,7 +61,7 @@ class GradientEncoder {
     proto::Compression compression;
     uint64_t size = 0;
     // Of the push plan. None: it is not encoded.
-    std::vector<Stretch> stretches;
+    std::vector<ElementRange> ranges;
     // Null: zeros.
     Values residual;
     // Memory for the next residual.

@@ -91,7 +91,7 @@ TEST_F(GradientEncoderTest, EncodesWhatIsDeclaredAndTrained) {
   EXPECT_FALSE(encoder_.Encodes(3));
 }
 
-TEST_F(GradientEncoderTest, ByStretchesOfThePlan) {
+TEST_F(GradientEncoderTest, ByRangesOfThePlan) {
   std::vector<float> gradient(20);
   for (size_t i = 0; i < 20; ++i) gradient[i] = static_cast<float>(i + 1);
   const auto encoded = encoder_.Encode(PushSequence(1), 0, gradient);

@@ -58,16 +58,16 @@ void SetLoss(const Contribution& contribution, Message* message) {
   }
 }
 
-// docs/life_of_a_step.md, step 3, and the wait for step 6. `push` and `calls`,
-// to which its calls belong, must outlive the object, and `calls` be cancelled
-// before it goes.
+// docs/protocol/life_of_a_step.md, step 3, and the wait for step 6. `push` and
+// `calls`, to which its calls belong, must outlive the object, and `calls` be
+// cancelled before it goes.
 std::unique_ptr<FollowUp> MakeOffer(const PushFacts* push,
                                     const CallGroup* calls,
                                     FollowUp::OnOutcome on_outcome);
 
-// docs/asynchronous.md, A3: Apply to every shard that pushes bring something,
-// asked again until each has a verdict. When all have said ACCEPTED, the ticket
-// is spent.
+// docs/protocol/asynchronous.md, A3: Apply to every shard that pushes bring
+// something, asked again until each has a verdict. When all have said ACCEPTED,
+// the ticket is spent.
 std::unique_ptr<FollowUp> MakeApplication(const PushFacts* push,
                                           const CallGroup* calls,
                                           FollowUp::OnOutcome on_outcome);

@@ -49,10 +49,10 @@ struct Placement {
   Plan sent_pull;
 };
 
-// What a client has of one generation of the job (docs/recovery.md, G6).
-// Replaced as a whole when the job has gone back; handles keep the one that
-// they were made in, and so does each of their calls its sender. Nothing of one
-// generation gets into another by being sent again.
+// What a client has of one generation of the job (docs/protocol/recovery.md,
+// G6). Replaced as a whole when the job has gone back; handles keep the one
+// that they were made in, and so does each of their calls its sender. Nothing
+// of one generation gets into another by being sent again.
 struct GenerationState {
   GenerationState(std::shared_ptr<Context> context, const proto::Sender& sender,
                   Placement placement)

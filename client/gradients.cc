@@ -56,9 +56,9 @@ absl::Status Gradients::Take(size_t variable,
     if (!status.ok()) return status;
     auto* const region = reinterpret_cast<float*>(regions_[variable].get());
     if (region != gradient.data()) {
-      for (const Stretch& stretch : plan_.lent[variable]) {
-        std::memcpy(region + stretch.begin, gradient.data() + stretch.begin,
-                    stretch.size * sizeof(float));
+      for (const ElementRange& range : plan_.lent[variable]) {
+        std::memcpy(region + range.begin, gradient.data() + range.begin,
+                    range.size * sizeof(float));
       }
     }
   }
@@ -99,19 +99,19 @@ absl::Status Gradients::TakeRegion(size_t variable) {
   return absl::OkStatus();
 }
 
-Buffer Gradients::BytesOf(const Stretch& stretch) const {
-  const std::shared_ptr<char>& region = regions_[stretch.variable];
-  const float* const given = gradients_[stretch.variable].data();
-  const size_t size = stretch.size * sizeof(float);
+Buffer Gradients::BytesOf(const ElementRange& range) const {
+  const std::shared_ptr<char>& region = regions_[range.variable];
+  const float* const given = gradients_[range.variable].data();
+  const size_t size = range.size * sizeof(float);
   if (region != nullptr) {
     const auto* const shared = reinterpret_cast<const float*>(region.get());
-    const std::vector<Stretch>& lent = plan_.lent[stretch.variable];
+    const std::vector<ElementRange>& lent = plan_.lent[range.variable];
     if (given == shared ||
-        std::find(lent.begin(), lent.end(), stretch) != lent.end()) {
-      return Buffer::FromMemory(shared + stretch.begin, size, region);
+        std::find(lent.begin(), lent.end(), range) != lent.end()) {
+      return Buffer::FromMemory(shared + range.begin, size, region);
     }
   }
-  return Buffer::FromMemory(given + stretch.begin, size, loan_.owner());
+  return Buffer::FromMemory(given + range.begin, size, loan_.owner());
 }
 
 absl::Status Gradients::CheckComplete() const {
@@ -142,7 +142,7 @@ std::vector<TensorPiece> Gradients::PiecesOf(const Plan& plan, uint32_t ps,
   }
   return client::PiecesOf(
       layout_, parts[part], encoded_,
-      [this](const Stretch& stretch) { return BytesOf(stretch); });
+      [this](const ElementRange& range) { return BytesOf(range); });
 }
 
 void Gradients::AwaitReturn() {

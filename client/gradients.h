@@ -78,8 +78,8 @@ class Gradients {
  private:
   // Whether anything of a variable is lent.
   bool Lends(size_t variable) const;
-  // Where a stretch that is sent as it is lies.
-  Buffer BytesOf(const Stretch& stretch) const;
+  // Where a range that is sent as it is lies.
+  Buffer BytesOf(const ElementRange& range) const;
   absl::Status TakeRegion(size_t variable);
 
   const PushSequence push_;
@@ -92,7 +92,7 @@ class Gradients {
   std::vector<bool> taken_;
   size_t num_taken_ = 0;
   std::vector<absl::Span<const float>> gradients_;
-  // For all of a variable of which something is lent: those stretches are here,
+  // For all of a variable of which something is lent: those ranges are here,
   // all of them where the user has written here. Null: of no variable.
   std::vector<std::shared_ptr<char>> regions_;
   // As they are sent; of those that are sent as they are, nothing.

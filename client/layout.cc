@@ -21,7 +21,7 @@ absl::Status Bad(const What&... what) {
 constexpr size_t kTable = std::numeric_limits<size_t>::max();
 
 struct Placed {
-  Stretch stretch;
+  ElementRange range;
   uint32_t ps;
 };
 
@@ -29,9 +29,9 @@ struct Placed {
 bool CoverOnce(absl::Span<const Placed> placed, uint64_t size) {
   uint64_t next = 0;
   for (const Placed& place : placed) {
-    if (place.stretch.begin != next) return false;
-    if (place.stretch.size > size - next) return false;
-    next += place.stretch.size;
+    if (place.range.begin != next) return false;
+    if (place.range.size > size - next) return false;
+    next += place.range.size;
   }
   return next == size;
 }
@@ -109,7 +109,7 @@ absl::StatusOr<Layout> Layout::Make(
     std::vector<Placed>& placed = by_variable[v];
     std::sort(placed.begin(), placed.end(),
               [](const Placed& a, const Placed& b) {
-                return a.stretch.begin < b.stretch.begin;
+                return a.range.begin < b.range.begin;
               });
     if (!CoverOnce(placed, layout.variables_[v].size)) {
       return Bad("the slices of \"", layout.variables_[v].name,
@@ -117,7 +117,7 @@ absl::StatusOr<Layout> Layout::Make(
                  " elements once each");
     }
     for (const Placed& place : placed) {
-      layout.slices_[place.ps].push_back(place.stretch);
+      layout.slices_[place.ps].push_back(place.range);
     }
   }
   return layout;

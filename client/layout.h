@@ -13,12 +13,12 @@
 namespace holdfast::client {
 
 // Elements [begin, begin + size) of a variable, row-major.
-struct Stretch {
+struct ElementRange {
   size_t variable = 0;  // its index as declared
   uint64_t begin = 0;
   uint64_t size = 0;
 
-  friend bool operator==(const Stretch& a, const Stretch& b) {
+  friend bool operator==(const ElementRange& a, const ElementRange& b) {
     return a.variable == b.variable && a.begin == b.begin && a.size == b.size;
   }
 };
@@ -59,7 +59,9 @@ class Layout {
   const std::vector<Table>& tables() const { return tables_; }
   uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }
   // Of one ps, in the order declared, and by `begin`. None is empty.
-  const std::vector<Stretch>& slices(uint32_t ps) const { return slices_[ps]; }
+  const std::vector<ElementRange>& slices(uint32_t ps) const {
+    return slices_[ps];
+  }
 
  private:
   Layout() = default;
@@ -68,7 +70,7 @@ class Layout {
   std::vector<Variable> variables_;
   size_t num_trainable_ = 0;
   std::vector<Table> tables_;
-  std::vector<std::vector<Stretch>> slices_;
+  std::vector<std::vector<ElementRange>> slices_;
 };
 
 }  // namespace holdfast::client

@@ -11,9 +11,9 @@
 namespace holdfast::client {
 
 // For failure messages.
-void PrintTo(const Stretch& stretch, std::ostream* out) {
-  *out << "{variable " << stretch.variable << ", [" << stretch.begin << ", "
-       << stretch.begin + stretch.size << ")}";
+void PrintTo(const ElementRange& range, std::ostream* out) {
+  *out << "{variable " << range.variable << ", [" << range.begin << ", "
+       << range.begin + range.size << ")}";
 }
 
 namespace {
@@ -161,10 +161,11 @@ TEST(LayoutTest, SlicesInAnyOrderSeveralOnAPs) {
   EXPECT_EQ(layout->variables()[0].size, 20);
   // Neighbours stay two slices.
   EXPECT_THAT(layout->slices(0),
-              ElementsAre(Stretch{0, 0, 5}, Stretch{0, 5, 5}, Stretch{0, 15, 5},
-                          Stretch{1, 0, 1}, Stretch{2, 0, 1}));
+              ElementsAre(ElementRange{0, 0, 5}, ElementRange{0, 5, 5},
+                          ElementRange{0, 15, 5}, ElementRange{1, 0, 1},
+                          ElementRange{2, 0, 1}));
   EXPECT_THAT(layout->slices(1),
-              ElementsAre(Stretch{0, 10, 5}, Stretch{1, 1, 2}));
+              ElementsAre(ElementRange{0, 10, 5}, ElementRange{1, 1, 2}));
   ASSERT_EQ(layout->tables().size(), 1);
   EXPECT_EQ(layout->tables()[0].name, "t");
   EXPECT_EQ(layout->tables()[0].row_length, 16);

@@ -25,8 +25,8 @@
 
 namespace holdfast::client {
 
-// The client's end of a link to a ps of this host (docs/same_host.md): what it
-// lends to the ps, and what it reads of the ps' memory.
+// The client's end of a link to a ps of this host (docs/protocol/same_host.md):
+// what it lends to the ps, and what it reads of the ps' memory.
 //
 // Buffers that Read has made keep the link, and so its socket, until they go:
 // the ps keeps what they refer to at least as long.

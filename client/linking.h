@@ -17,9 +17,9 @@
 
 namespace holdfast::client {
 
-// Has a client's Neighbors make links (docs/same_host.md, "Making a link"):
-// when variables are there, and again when a link is lost whose ps lives, once
-// in a second.
+// Has a client's Neighbors make links (docs/protocol/same_host.md, "Making a
+// link"): when variables are there, and again when a link is lost whose ps
+// lives, once in a second.
 //
 // Does nothing where the transport has no Neighbors. Thread-safe.
 class Linking {

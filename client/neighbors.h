@@ -21,7 +21,8 @@
 namespace holdfast::client {
 
 // The ps tasks of this host, with which tensors pass through shared memory
-// (docs/same_host.md): the links to them, and the regions for gradients.
+// (docs/protocol/same_host.md): the links to them, and the regions for
+// gradients.
 //
 // Thread-safe.
 class Neighbors {

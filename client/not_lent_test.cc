@@ -1,6 +1,6 @@
 // What was planned to be lent to a ps of this host, is more than a message
-// holds, and cannot be lent after all: it is sent in parts (docs/same_host.md,
-// "What is lent").
+// holds, and cannot be lent after all: it is sent in parts
+// (docs/protocol/same_host.md, "What is lent").
 
 #include <memory>
 #include <optional>

@@ -18,8 +18,8 @@ namespace holdfast {
 //
 // A pull decides where the values of a variable lie: in memory of this object,
 // in memory that the caller has given for them (SetMemory), or where they were
-// read, in memory that this object keeps (docs/same_host.md, "Reading in
-// place"). Readers need not know.
+// read, in memory that this object keeps (docs/protocol/same_host.md, "Reading
+// in place"). Readers need not know.
 //
 // Thread-compatible. Moving it moves no values; a copy shares what is kept and
 // what the caller has given.

@@ -44,8 +44,9 @@ void PartSender::SendBy(uint32_t ps, const Plan& plan) {
   shard.ready.clear();
   for (uint32_t part = 0; part < parts.size(); ++part) {
     shard.missing.push_back(std::count_if(
-        parts[part].begin(), parts[part].end(),
-        [&](const Stretch& stretch) { return !handed_in_[stretch.variable]; }));
+        parts[part].begin(), parts[part].end(), [&](const ElementRange& range) {
+          return !handed_in_[range.variable];
+        }));
     if (shard.missing[part] == 0) shard.ready.push_back(part);
   }
   for (size_t part = parts.size(); part < num_parts; ++part) {

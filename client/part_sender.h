@@ -19,18 +19,19 @@
 
 namespace holdfast::client {
 
-// docs/life_of_a_step.md, step 2, or docs/asynchronous.md, A2, as the worker
-// does them: the gradient leaves in the parts of Placement::push, each as soon
-// as all its variables were handed in, some of them at a time; and every shard
-// acknowledges all of its own. In a job with embedding tables parts with rows
-// follow, and none leaves before it is known how many there are.
+// docs/protocol/life_of_a_step.md, step 2, or docs/protocol/asynchronous.md,
+// A2, as the worker does them: the gradient leaves in the parts of
+// Placement::push, each as soon as all its variables were handed in, some of
+// them at a time; and every shard acknowledges all of its own. In a job with
+// embedding tables parts with rows follow, and none leaves before it is known
+// how many there are.
 //
 // A shard without room refuses a push before it keeps anything of it. One part
 // then asks, with pauses, until it is kept, and the others follow: many would
 // take the network from those that are to make room.
 //
 // Where a part is more than a message holds, and cannot be lent to its ps
-// (docs/same_host.md, H7), all of that ps is sent in the parts of
+// (docs/protocol/same_host.md, H7), all of that ps is sent in the parts of
 // Placement::sent_push. There are more of them, by which the ps knows that what
 // it has of the others is to go.
 //
@@ -77,7 +78,7 @@ class PartSender {
   struct Shard {
     // In whose parts it is sent.
     const Plan* plan = nullptr;
-    // By part: stretches whose variable has not been handed in.
+    // By part: ranges whose variable has not been handed in.
     std::vector<size_t> missing;
     // Parts that may leave.
     std::deque<uint32_t> ready;

@@ -5,7 +5,7 @@
 namespace holdfast::client {
 namespace {
 
-// What surrounds the values of one stretch in a message, at most: see
+// What surrounds the values of one range in a message, at most: see
 // EncodedBytes in common/rpc/tensor_codec.cc.
 uint64_t HeaderBytes(const Layout::Variable& variable) {
   return 66 + variable.name.size() + 10 * variable.shape.size();
@@ -32,9 +32,8 @@ class Lender {
                                                         : neighbors),
         min_elements_(min_bytes / sizeof(float)) {}
 
-  bool Lends(uint32_t ps, const Stretch& stretch) const {
-    return !neighbors_.empty() && neighbors_[ps] &&
-           stretch.size >= min_elements_;
+  bool Lends(uint32_t ps, const ElementRange& range) const {
+    return !neighbors_.empty() && neighbors_[ps] && range.size >= min_elements_;
   }
 
  private:
@@ -42,7 +41,7 @@ class Lender {
   const uint64_t min_elements_;
 };
 
-// Fills the parts of one ps, stretch by stretch.
+// Fills the parts of one ps, range by range.
 class Packer {
  public:
   Packer(const Layout& layout, int64_t part_bytes, const Lender& lender,
@@ -52,23 +51,22 @@ class Packer {
         lender_(lender),
         ps_(ps) {}
 
-  void Add(Stretch stretch) {
-    const bool lent = lender_.Lends(ps_, stretch);
-    const uint64_t header = HeaderBytes(layout_.variables()[stretch.variable]) +
+  void Add(ElementRange range) {
+    const bool lent = lender_.Lends(ps_, range);
+    const uint64_t header = HeaderBytes(layout_.variables()[range.variable]) +
                             (lent ? kPlaceBytes : 0);
-    const bool fits = elements_ + (lent ? 0 : stretch.size) <= part_elements_ &&
+    const bool fits = elements_ + (lent ? 0 : range.size) <= part_elements_ &&
                       header_bytes_ + header <= kMaxHeaderBytes &&
                       loans_ + lent <= kMaxLoansInPart;
     if (!fits && !parts_.back().empty()) NextPart();
-    while (!lent && stretch.size > part_elements_) {
-      parts_.back().push_back(
-          {stretch.variable, stretch.begin, part_elements_});
-      stretch.begin += part_elements_;
-      stretch.size -= part_elements_;
+    while (!lent && range.size > part_elements_) {
+      parts_.back().push_back({range.variable, range.begin, part_elements_});
+      range.begin += part_elements_;
+      range.size -= part_elements_;
       NextPart();
     }
-    parts_.back().push_back(stretch);
-    elements_ += lent ? 0 : stretch.size;
+    parts_.back().push_back(range);
+    elements_ += lent ? 0 : range.size;
     header_bytes_ += header;
     loans_ += lent;
   }
@@ -102,10 +100,10 @@ void FillPlaces(const Layout& layout, const Lender& lender, Plan* plan) {
   plan->lent.resize(layout.variables().size());
   for (uint32_t ps = 0; ps < plan->parts.size(); ++ps) {
     for (uint32_t part = 0; part < plan->parts[ps].size(); ++part) {
-      for (const Stretch& stretch : plan->parts[ps][part]) {
-        plan->places[stretch.variable].push_back({ps, part});
-        if (lender.Lends(ps, stretch)) {
-          plan->lent[stretch.variable].push_back(stretch);
+      for (const ElementRange& range : plan->parts[ps][part]) {
+        plan->places[range.variable].push_back({ps, part});
+        if (lender.Lends(ps, range)) {
+          plan->lent[range.variable].push_back(range);
         }
       }
     }
@@ -121,7 +119,7 @@ Plan PlanPush(const Layout& layout, int64_t part_bytes,
   plan.part_bytes = part_bytes;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);
-    const std::vector<Stretch>& slices = layout.slices(ps);
+    const std::vector<ElementRange>& slices = layout.slices(ps);
     for (auto it = slices.rbegin(); it != slices.rend(); ++it) {
       if (layout.variables()[it->variable].trainable) packer.Add(*it);
     }
@@ -138,7 +136,7 @@ Plan PlanPull(const Layout& layout, int64_t part_bytes,
   plan.part_bytes = part_bytes;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);
-    for (const Stretch& slice : layout.slices(ps)) packer.Add(slice);
+    for (const ElementRange& slice : layout.slices(ps)) packer.Add(slice);
     plan.parts.push_back(packer.Take());
   }
   if (std::all_of(plan.parts.begin(), plan.parts.end(),

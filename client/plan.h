@@ -14,7 +14,7 @@ namespace holdfast::client {
 // the layout, the same for every step.
 struct Plan {
   // What one message carries.
-  using Part = std::vector<Stretch>;
+  using Part = std::vector<ElementRange>;
   // A part of a plan.
   struct Place {
     uint32_t ps = 0;
@@ -26,12 +26,12 @@ struct Plan {
   // By ps. One without elements has none, and is spoken to only for rows of
   // embedding tables (client/row_plan.h).
   std::vector<std::vector<Part>> parts;
-  // By variable: the parts with elements of it, as often as they have stretches
+  // By variable: the parts with elements of it, as often as they have ranges
   // of it.
   std::vector<std::vector<Place>> places;
-  // By variable: the stretches of it that are lent to their ps, in place of
-  // being sent (docs/same_host.md).
-  std::vector<std::vector<Stretch>> lent;
+  // By variable: the ranges of it that are lent to their ps, in place of
+  // being sent (docs/protocol/same_host.md).
+  std::vector<std::vector<ElementRange>> lent;
 };
 
 // What surrounds the values of one part, names, shapes and ids of rows, in
@@ -47,7 +47,7 @@ inline constexpr size_t kMaxLoansInPart = 512;
 // and shapes count against a bound of their own, so that a message of very many
 // small variables stays within kMaxMessageBytes.
 //
-// `neighbors`: by ps, whether there is a link to it; empty: to none. Stretches
+// `neighbors`: by ps, whether there is a link to it; empty: to none. Ranges
 // of at least `min_lent_bytes` are lent to those, whole: of them nothing counts
 // but what surrounds them. In a job with compression nothing is lent.
 //

@@ -13,9 +13,9 @@
 namespace holdfast::client {
 
 // For failure messages.
-void PrintTo(const Stretch& stretch, std::ostream* out) {
-  *out << "{variable " << stretch.variable << ", [" << stretch.begin << ", "
-       << stretch.begin + stretch.size << ")}";
+void PrintTo(const ElementRange& range, std::ostream* out) {
+  *out << "{variable " << range.variable << ", [" << range.begin << ", "
+       << range.begin + range.size << ")}";
 }
 
 namespace {
@@ -81,19 +81,19 @@ TEST(PlanPushTest, LastDeclaredFirst) {
   const Layout layout = MakeLayout({{10, 0}, {10, 0}, {10, 0}}, 1);
   // 40 bytes: one variable to a part.
   EXPECT_THAT(PlanPush(layout, 40).parts,
-              ElementsAre(ElementsAre(ElementsAre(Stretch{2, 0, 10}),
-                                      ElementsAre(Stretch{1, 0, 10}),
-                                      ElementsAre(Stretch{0, 0, 10}))));
+              ElementsAre(ElementsAre(ElementsAre(ElementRange{2, 0, 10}),
+                                      ElementsAre(ElementRange{1, 0, 10}),
+                                      ElementsAre(ElementRange{0, 0, 10}))));
 }
 
 TEST(PlanPushTest, SmallVariablesShareAPart) {
   // Parts of 25 elements: 5 + 10 + 10, and 10 is left.
   const Layout layout = MakeLayout({{10, 0}, {10, 0}, {10, 0}, {5, 0}}, 1);
-  EXPECT_THAT(
-      PlanPush(layout, 100).parts,
-      ElementsAre(ElementsAre(
-          ElementsAre(Stretch{3, 0, 5}, Stretch{2, 0, 10}, Stretch{1, 0, 10}),
-          ElementsAre(Stretch{0, 0, 10}))));
+  EXPECT_THAT(PlanPush(layout, 100).parts,
+              ElementsAre(ElementsAre(
+                  ElementsAre(ElementRange{3, 0, 5}, ElementRange{2, 0, 10},
+                              ElementRange{1, 0, 10}),
+                  ElementsAre(ElementRange{0, 0, 10}))));
 }
 
 TEST(PlanPushTest, CutsWhatIsLargerThanAPart) {
@@ -102,23 +102,24 @@ TEST(PlanPushTest, CutsWhatIsLargerThanAPart) {
   const Layout layout = MakeLayout({{4, 0}, {20, 0}, {3, 0}}, 1);
   EXPECT_THAT(PlanPush(layout, 32).parts,
               ElementsAre(ElementsAre(
-                  ElementsAre(Stretch{2, 0, 3}), ElementsAre(Stretch{1, 0, 8}),
-                  ElementsAre(Stretch{1, 8, 8}),
-                  ElementsAre(Stretch{1, 16, 4}, Stretch{0, 0, 4}))));
+                  ElementsAre(ElementRange{2, 0, 3}),
+                  ElementsAre(ElementRange{1, 0, 8}),
+                  ElementsAre(ElementRange{1, 8, 8}),
+                  ElementsAre(ElementRange{1, 16, 4}, ElementRange{0, 0, 4}))));
 }
 
 TEST(PlanPushTest, CutAtTheEndOfAPartLeavesNoEmptyPart) {
   const Layout layout = MakeLayout({{16, 0}}, 1);
   EXPECT_THAT(PlanPush(layout, 32).parts,
-              ElementsAre(ElementsAre(ElementsAre(Stretch{0, 0, 8}),
-                                      ElementsAre(Stretch{0, 8, 8}))));
+              ElementsAre(ElementsAre(ElementsAre(ElementRange{0, 0, 8}),
+                                      ElementsAre(ElementRange{0, 8, 8}))));
 }
 
 TEST(PlanPushTest, AShardWithoutAShareGetsNothing) {
   // ps 1 holds only what is not trainable, ps 2 nothing.
   const Layout layout = MakeLayout({{10, 0}, {10, 1, false}}, 3);
   EXPECT_THAT(PlanPush(layout, 40).parts,
-              ElementsAre(ElementsAre(ElementsAre(Stretch{0, 0, 10})),
+              ElementsAre(ElementsAre(ElementsAre(ElementRange{0, 0, 10})),
                           IsEmpty(), IsEmpty()));
 }
 
@@ -158,30 +159,33 @@ TEST(PlanPushTest, ManyScalarsAreBoundedByWhatSurroundsThem) {
 // in neither.
 TEST(PlanPushTest, SeveralSlicesOnAPsLastFirstAndNeverAcrossABorder) {
   // One part would hold all.
-  EXPECT_THAT(
-      PlanPush(MakeCutLayout(), 1 << 20).parts,
-      ElementsAre(ElementsAre(ElementsAre(Stretch{2, 6, 3}, Stretch{2, 3, 3},
-                                          Stretch{2, 0, 3}, Stretch{1, 0, 5},
-                                          Stretch{0, 15, 5}, Stretch{0, 10, 5},
-                                          Stretch{0, 0, 5})),
-                  ElementsAre(ElementsAre(Stretch{0, 5, 5}))));
+  EXPECT_THAT(PlanPush(MakeCutLayout(), 1 << 20).parts,
+              ElementsAre(ElementsAre(ElementsAre(
+                              ElementRange{2, 6, 3}, ElementRange{2, 3, 3},
+                              ElementRange{2, 0, 3}, ElementRange{1, 0, 5},
+                              ElementRange{0, 15, 5}, ElementRange{0, 10, 5},
+                              ElementRange{0, 0, 5})),
+                          ElementsAre(ElementsAre(ElementRange{0, 5, 5}))));
 }
 
 TEST(PlanPushTest, CutsEachSliceByItself) {
   // Parts of 4 elements: 3 | 3 | 3 | 4 1 | 4 1 ...: a new part for what does
   // not fit beside the rest of another.
-  EXPECT_THAT(
-      PlanPush(MakeCutLayout(), 16).parts[0],
-      ElementsAre(ElementsAre(Stretch{2, 6, 3}), ElementsAre(Stretch{2, 3, 3}),
-                  ElementsAre(Stretch{2, 0, 3}), ElementsAre(Stretch{1, 0, 4}),
-                  ElementsAre(Stretch{1, 4, 1}), ElementsAre(Stretch{0, 15, 4}),
-                  ElementsAre(Stretch{0, 19, 1}),
-                  ElementsAre(Stretch{0, 10, 4}),
-                  ElementsAre(Stretch{0, 14, 1}), ElementsAre(Stretch{0, 0, 4}),
-                  ElementsAre(Stretch{0, 4, 1})));
+  EXPECT_THAT(PlanPush(MakeCutLayout(), 16).parts[0],
+              ElementsAre(ElementsAre(ElementRange{2, 6, 3}),
+                          ElementsAre(ElementRange{2, 3, 3}),
+                          ElementsAre(ElementRange{2, 0, 3}),
+                          ElementsAre(ElementRange{1, 0, 4}),
+                          ElementsAre(ElementRange{1, 4, 1}),
+                          ElementsAre(ElementRange{0, 15, 4}),
+                          ElementsAre(ElementRange{0, 19, 1}),
+                          ElementsAre(ElementRange{0, 10, 4}),
+                          ElementsAre(ElementRange{0, 14, 1}),
+                          ElementsAre(ElementRange{0, 0, 4}),
+                          ElementsAre(ElementRange{0, 4, 1})));
 }
 
-TEST(PlanPushTest, PlacesCountEveryStretchOfAVariable) {
+TEST(PlanPushTest, PlacesCountEveryRangeOfAVariable) {
   const Plan plan = PlanPush(MakeCutLayout(), 24);
   // Parts of 6 elements: 3 3 | 3 | 5 | 5 | 5 | 5.
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> places;
@@ -198,22 +202,22 @@ TEST(PlanPushTest, PlacesCountEveryStretchOfAVariable) {
 }
 
 TEST(PlanPullTest, SeveralSlicesOnAPsFirstFirstAndNeverAcrossABorder) {
-  EXPECT_THAT(
-      PlanPull(MakeCutLayout(), 1 << 20).parts,
-      ElementsAre(ElementsAre(ElementsAre(Stretch{0, 0, 5}, Stretch{0, 10, 5},
-                                          Stretch{0, 15, 5}, Stretch{1, 0, 5},
-                                          Stretch{2, 0, 3}, Stretch{2, 3, 3},
-                                          Stretch{2, 6, 3})),
-                  ElementsAre(ElementsAre(Stretch{0, 5, 5}))));
+  EXPECT_THAT(PlanPull(MakeCutLayout(), 1 << 20).parts,
+              ElementsAre(ElementsAre(ElementsAre(
+                              ElementRange{0, 0, 5}, ElementRange{0, 10, 5},
+                              ElementRange{0, 15, 5}, ElementRange{1, 0, 5},
+                              ElementRange{2, 0, 3}, ElementRange{2, 3, 3},
+                              ElementRange{2, 6, 3})),
+                          ElementsAre(ElementsAre(ElementRange{0, 5, 5}))));
 }
 
 TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
   const Layout layout = MakeLayout({{10, 0}, {10, 0, false}, {10, 1}}, 3);
   EXPECT_THAT(
       PlanPull(layout, 80).parts,
-      ElementsAre(
-          ElementsAre(ElementsAre(Stretch{0, 0, 10}, Stretch{1, 0, 10})),
-          ElementsAre(ElementsAre(Stretch{2, 0, 10})), IsEmpty()));
+      ElementsAre(ElementsAre(ElementsAre(ElementRange{0, 0, 10},
+                                          ElementRange{1, 0, 10})),
+                  ElementsAre(ElementsAre(ElementRange{2, 0, 10})), IsEmpty()));
 }
 
 // Elements that are just lent.
@@ -225,12 +229,13 @@ TEST(PlanPushTest, WhatIsLentCountsOnlyAsItsPlace) {
   const Layout layout =
       MakeLayout({{4, 0}, {kLent + 1, 0}, {3, 0}, {kLent, 1}}, 2);
   const Plan plan = PlanPush(layout, 32, {true, false});
-  EXPECT_THAT(plan.parts[0], ElementsAre(ElementsAre(Stretch{2, 0, 3},
-                                                     Stretch{1, 0, kLent + 1},
-                                                     Stretch{0, 0, 4})));
+  EXPECT_THAT(plan.parts[0],
+              ElementsAre(ElementsAre(ElementRange{2, 0, 3},
+                                      ElementRange{1, 0, kLent + 1},
+                                      ElementRange{0, 0, 4})));
   EXPECT_EQ(plan.parts[1].size(), kLent / 8);
   EXPECT_THAT(plan.lent,
-              ElementsAre(IsEmpty(), ElementsAre(Stretch{1, 0, kLent + 1}),
+              ElementsAre(IsEmpty(), ElementsAre(ElementRange{1, 0, kLent + 1}),
                           IsEmpty(), IsEmpty()));
 }
 
@@ -238,10 +243,10 @@ TEST(PlanPushTest, WhatIsSmallIsSentToANeighborToo) {
   const Layout layout = MakeLayout({{kLent - 1, 0}, {kLent, 0}}, 1);
   const Plan plan = PlanPush(layout, 1 << 20, {true});
   EXPECT_THAT(plan.parts,
-              ElementsAre(ElementsAre(ElementsAre(Stretch{1, 0, kLent},
-                                                  Stretch{0, 0, kLent - 1}))));
+              ElementsAre(ElementsAre(ElementsAre(
+                  ElementRange{1, 0, kLent}, ElementRange{0, 0, kLent - 1}))));
   EXPECT_THAT(plan.lent,
-              ElementsAre(IsEmpty(), ElementsAre(Stretch{1, 0, kLent})));
+              ElementsAre(IsEmpty(), ElementsAre(ElementRange{1, 0, kLent})));
 }
 
 TEST(PlanPushTest, APartHasABoundedNumberOfLoans) {
@@ -274,10 +279,10 @@ TEST(PlanPushTest, NothingIsLentInAJobWithCompression) {
 TEST(PlanPullTest, ANeighborIsAskedForAllAtOnce) {
   const Layout layout =
       MakeLayout({{4, 0}, {kLent, 0, false}, {2 * kLent, 0}}, 1);
-  EXPECT_THAT(
-      PlanPull(layout, 32, {true}).parts,
-      ElementsAre(ElementsAre(ElementsAre(
-          Stretch{0, 0, 4}, Stretch{1, 0, kLent}, Stretch{2, 0, 2 * kLent}))));
+  EXPECT_THAT(PlanPull(layout, 32, {true}).parts,
+              ElementsAre(ElementsAre(
+                  ElementsAre(ElementRange{0, 0, 4}, ElementRange{1, 0, kLent},
+                              ElementRange{2, 0, 2 * kLent}))));
 }
 
 TEST(PlanPullTest, SomebodyIsAskedForTheVersion) {

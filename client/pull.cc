@@ -183,7 +183,7 @@ class PullHandle : public Cluster::Pull {
     Shard& shard = shards_[ps];
     if (!shard.not_lent || shard.in_flight > 0) return;
     shard.not_lent = false;
-    // What would have been kept is written to, stretch by stretch.
+    // What would have been kept is written to, range by range.
     const Plan& lent = generation_->placement.pull;
     for (size_t v = 0; v < lent.places.size(); ++v) {
       if (lent.places[v].size() != 1 || lent.places[v][0].ps != ps) continue;

@@ -16,7 +16,7 @@ namespace {
 uint64_t BytesOf(const std::vector<Plan::Part>& parts) {
   uint64_t elements = 0;
   for (const Plan::Part& part : parts) {
-    for (const Stretch& stretch : part) elements += stretch.size;
+    for (const ElementRange& range : part) elements += range.size;
   }
   return elements * sizeof(float);
 }

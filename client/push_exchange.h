@@ -19,8 +19,9 @@
 
 namespace holdfast::client {
 
-// A push, its follow-up and a pull in one call: docs/life_of_a_step.md, F. For
-// jobs with one ps, where all fits in one message.
+// A push, its follow-up and a pull in one call:
+// docs/protocol/life_of_a_step.md, F. For jobs with one ps, where all fits in
+// one message.
 //
 // Thread-safe, by the context's mutex.
 class PushExchange {

@@ -95,15 +95,15 @@ bool RowGradients::Close() {
 std::vector<TensorPiece> RowGradients::PiecesOf(uint32_t ps,
                                                 uint32_t part) const {
   std::vector<TensorPiece> pieces;
-  for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
-    const Layout::Table& table = layout_.tables()[stretch.table];
+  for (const RowPlan::RowRange& range : plan_.parts(ps)[part]) {
+    const Layout::Table& table = layout_.tables()[range.table];
     const size_t row_bytes = EncodedRowBytes(table.push, table.row_length);
     TensorPiece& piece = pieces.emplace_back();
     piece.variable = table.name;
     piece.encoding = table.push;
-    piece.rows = plan_.EncodedIds(ps, stretch);
-    piece.data = gradients_[stretch.table].Sub(
-        plan_.FirstPlace(ps, stretch) * row_bytes, stretch.size * row_bytes);
+    piece.rows = plan_.EncodedIds(ps, range);
+    piece.data = gradients_[range.table].Sub(
+        plan_.FirstPlace(ps, range) * row_bytes, range.size * row_bytes);
   }
   return pieces;
 }

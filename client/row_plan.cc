@@ -16,7 +16,7 @@ constexpr size_t kMaxRows = std::numeric_limits<uint32_t>::max();
 // Bytes of one id, at most (common/tensor/row_ids.h).
 constexpr uint64_t kIdBytes = 10;
 
-// What surrounds the values and ids of one stretch in a message, at most: see
+// What surrounds the values and ids of one range in a message, at most: see
 // EncodedBytes in common/rpc/tensor_codec.cc.
 uint64_t HeaderBytes(const Layout::Table& table) {
   return 121 + table.name.size();
@@ -148,29 +148,27 @@ uint64_t RowPlan::BytesOf(uint32_t ps) const {
   return bytes;
 }
 
-size_t RowPlan::FirstPlace(uint32_t ps, const Stretch& stretch) const {
-  return tables_[stretch.table].begins[ps] + stretch.begin;
+size_t RowPlan::FirstPlace(uint32_t ps, const RowRange& range) const {
+  return tables_[range.table].begins[ps] + range.begin;
 }
 
 absl::Span<const uint64_t> RowPlan::Ids(uint32_t ps,
-                                        const Stretch& stretch) const {
-  return tables_[stretch.table].ids.subspan(FirstPlace(ps, stretch),
-                                            stretch.size);
+                                        const RowRange& range) const {
+  return tables_[range.table].ids.subspan(FirstPlace(ps, range), range.size);
 }
 
-proto::RowIds RowPlan::EncodedIds(uint32_t ps, const Stretch& stretch) const {
+proto::RowIds RowPlan::EncodedIds(uint32_t ps, const RowRange& range) const {
   proto::RowIds rows;
-  rows.set_num_rows(stretch.size);
-  rows.set_ids(EncodeRowIds(Ids(ps, stretch)));
+  rows.set_num_rows(range.size);
+  rows.set_ids(EncodeRowIds(Ids(ps, range)));
   return rows;
 }
 
 absl::Span<const uint32_t> RowPlan::Places(uint32_t ps,
-                                           const Stretch& stretch) const {
-  const std::vector<uint32_t>& places = tables_[stretch.table].places;
+                                           const RowRange& range) const {
+  const std::vector<uint32_t>& places = tables_[range.table].places;
   if (places.empty()) return {};
-  return absl::MakeConstSpan(places).subspan(FirstPlace(ps, stretch),
-                                             stretch.size);
+  return absl::MakeConstSpan(places).subspan(FirstPlace(ps, range), range.size);
 }
 
 }  // namespace holdfast::client

@@ -29,13 +29,13 @@ absl::Status CheckRowIds(const Layout& layout, size_t table,
 class RowPlan {
  public:
   // Rows [begin, begin + size) of those that the ps has of the table.
-  struct Stretch {
+  struct RowRange {
     size_t table = 0;
     size_t begin = 0;
     size_t size = 0;
   };
   // What one message carries.
-  using Part = std::vector<Stretch>;
+  using Part = std::vector<RowRange>;
 
   // Without rows. `layout` must outlive this object.
   explicit RowPlan(const Layout* layout);
@@ -56,15 +56,15 @@ class RowPlan {
   // Of the values of all rows of a ps.
   uint64_t BytesOf(uint32_t ps) const;
 
-  // The ids of a stretch of a ps.
-  absl::Span<const uint64_t> Ids(uint32_t ps, const Stretch& stretch) const;
+  // The ids of a range of a ps.
+  absl::Span<const uint64_t> Ids(uint32_t ps, const RowRange& range) const;
   // The same as sent.
-  proto::RowIds EncodedIds(uint32_t ps, const Stretch& stretch) const;
+  proto::RowIds EncodedIds(uint32_t ps, const RowRange& range) const;
   // The places of these rows among all that were set of the table. Empty: they
   // lie one after the other, and the first is FirstPlace.
-  absl::Span<const uint32_t> Places(uint32_t ps, const Stretch& stretch) const;
+  absl::Span<const uint32_t> Places(uint32_t ps, const RowRange& range) const;
   // Where they begin if the rows of each ps lie together, those of ps 0 first.
-  size_t FirstPlace(uint32_t ps, const Stretch& stretch) const;
+  size_t FirstPlace(uint32_t ps, const RowRange& range) const;
   // In that order, the ids of all rows of the table.
   absl::Span<const uint64_t> ids(size_t table) const {
     return tables_[table].ids;

@@ -40,38 +40,38 @@ void RowReads::Prepare() const {
 void RowReads::AddRanges(
     uint32_t ps, uint32_t part,
     google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) const {
-  for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
+  for (const RowPlan::RowRange& range : plan_.parts(ps)[part]) {
     proto::ReadRange& range = *ranges->Add();
-    range.set_variable(layout_.tables()[stretch.table].name);
-    range.set_encoding(EncodingOf(stretch.table));
-    *range.mutable_rows() = plan_.EncodedIds(ps, stretch);
+    range.set_variable(layout_.tables()[range.table].name);
+    range.set_encoding(EncodingOf(range.table));
+    *range.mutable_rows() = plan_.EncodedIds(ps, range);
   }
 }
 
 absl::Status RowReads::Take(uint32_t ps, uint32_t part,
                             absl::Span<const TensorPiece> pieces) const {
-  const RowPlan::Part& stretches = plan_.parts(ps)[part];
-  if (pieces.size() != stretches.size()) {
+  const RowPlan::Part& ranges = plan_.parts(ps)[part];
+  if (pieces.size() != ranges.size()) {
     return absl::InternalError(
-        absl::StrCat(stretches.size(), " ranges of rows were asked for, and ",
+        absl::StrCat(ranges.size(), " ranges of rows were asked for, and ",
                      pieces.size(), " tensors came"));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    absl::Status status = Check(stretches[i], pieces[i]);
+    absl::Status status = Check(ranges[i], pieces[i]);
     if (!status.ok()) return status;
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    Write(ps, stretches[i], pieces[i].data);
+    Write(ps, ranges[i], pieces[i].data);
   }
   return absl::OkStatus();
 }
 
-absl::Status RowReads::Check(const RowPlan::Stretch& stretch,
+absl::Status RowReads::Check(const RowPlan::RowRange& range,
                              const TensorPiece& piece) const {
-  const Layout::Table& table = layout_.tables()[stretch.table];
+  const Layout::Table& table = layout_.tables()[range.table];
   const auto error = [&](const auto&... what) {
     return absl::InternalError(
-        absl::StrCat(stretch.size, " rows of table \"", table.name,
+        absl::StrCat(range.size, " rows of table \"", table.name,
                      "\" were asked for, and came ", what...));
   };
   if (piece.variable != table.name) {
@@ -79,25 +79,25 @@ absl::Status RowReads::Check(const RowPlan::Stretch& stretch,
   }
   if (!piece.rows.has_value()) return error("as elements of a variable");
   if (piece.dtype != proto::FLOAT32) return error("as dtype ", piece.dtype);
-  if (piece.encoding != EncodingOf(stretch.table)) {
+  if (piece.encoding != EncodingOf(range.table)) {
     return error("in encoding ", static_cast<int>(piece.encoding));
   }
   if (piece.data.size() !=
-      stretch.size * EncodedRowBytes(piece.encoding, table.row_length)) {
+      range.size * EncodedRowBytes(piece.encoding, table.row_length)) {
     return error("in ", piece.data.size(), " bytes");
   }
   return absl::OkStatus();
 }
 
-void RowReads::Write(uint32_t ps, const RowPlan::Stretch& stretch,
+void RowReads::Write(uint32_t ps, const RowPlan::RowRange& range,
                      const Buffer& values) const {
-  const size_t length = layout_.tables()[stretch.table].row_length;
-  float* const rows = into_.WriteRows(stretch.table, length).data();
-  const absl::Span<const uint32_t> places = plan_.Places(ps, stretch);
-  const proto::Encoding encoding = EncodingOf(stretch.table);
+  const size_t length = layout_.tables()[range.table].row_length;
+  float* const rows = into_.WriteRows(range.table, length).data();
+  const absl::Span<const uint32_t> places = plan_.Places(ps, range);
+  const proto::Encoding encoding = EncodingOf(range.table);
   if (places.empty()) {
     DecodeRows(encoding, length, values,
-               rows + plan_.FirstPlace(ps, stretch) * length);
+               rows + plan_.FirstPlace(ps, range) * length);
     return;
   }
   if (encoding != proto::EXACT) {

@@ -53,9 +53,9 @@ class RowReads {
  private:
   // In which the values of a table come.
   proto::Encoding EncodingOf(size_t table) const;
-  absl::Status Check(const RowPlan::Stretch& stretch,
+  absl::Status Check(const RowPlan::RowRange& range,
                      const TensorPiece& piece) const;
-  void Write(uint32_t ps, const RowPlan::Stretch& stretch,
+  void Write(uint32_t ps, const RowPlan::RowRange& range,
              const Buffer& values) const;
 
   const Layout& layout_;

@@ -78,10 +78,10 @@ std::string PartsOf(const RowPlan& plan, uint32_t ps) {
   std::string text;
   for (const RowPlan::Part& part : plan.parts(ps)) {
     if (!text.empty()) text += " | ";
-    for (const RowPlan::Stretch& stretch : part) {
+    for (const RowPlan::RowRange& range : part) {
       if (!text.empty() && text.back() != ' ') text += " ";
-      absl::StrAppend(&text, stretch.table == 0 ? "t" : "u", "[", stretch.begin,
-                      ",", stretch.begin + stretch.size, ")");
+      absl::StrAppend(&text, range.table == 0 ? "t" : "u", "[", range.begin,
+                      ",", range.begin + range.size, ")");
     }
   }
   return text;
@@ -122,13 +122,13 @@ TEST(RowPlanTest, APsHasTheRowsOfItsBuckets) {
   for (uint32_t ps = 0; ps < kPs; ++ps) {
     ASSERT_THAT(plan.parts(ps), SizeIs(1));
     ASSERT_THAT(plan.parts(ps)[0], SizeIs(1));
-    const RowPlan::Stretch stretch = plan.parts(ps)[0][0];
-    const absl::Span<const uint64_t> ids = plan.Ids(ps, stretch);
+    const RowPlan::RowRange range = plan.parts(ps)[0][0];
+    const absl::Span<const uint64_t> ids = plan.Ids(ps, range);
     EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
     EXPECT_EQ(plan.BytesOf(ps), ids.size() * 2 * sizeof(float));
     for (size_t i = 0; i < ids.size(); ++i) {
       EXPECT_TRUE(BucketsOfPs(ps, kPs).Contains(BucketOfRow(ids[i])));
-      all[plan.Places(ps, stretch)[i]] = ids[i];
+      all[plan.Places(ps, range)[i]] = ids[i];
     }
   }
   EXPECT_EQ(all, kIds);

@@ -16,9 +16,9 @@
 namespace holdfast::client {
 
 // What one attempt of a call lends to a neighbor, and reads of its memory
-// (docs/same_host.md). Each attempt has loans of its own, which are over when
-// this object goes; but those of values that were read go with them, and of
-// gradients that the ps holds the owners are kept for it.
+// (docs/protocol/same_host.md). Each attempt has loans of its own, which are
+// over when this object goes; but those of values that were read go with them,
+// and of gradients that the ps holds the owners are kept for it.
 //
 // Thread-compatible.
 class SharedAttempt {

@@ -18,14 +18,14 @@ proto::Encoding EncodingOf(const Layout& layout, size_t variable,
 }
 
 absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
-                                      const Stretch& stretch,
+                                      const ElementRange& range,
                                       proto::Encoding encoding,
                                       const TensorPiece& piece) {
   const auto error = [&](const auto&... what) {
     return absl::InternalError(
-        absl::StrCat("elements ", stretch.begin, " to ",
-                     stretch.begin + stretch.size, " of variable \"",
-                     variable.name, "\" were asked for, and came ", what...));
+        absl::StrCat("elements ", range.begin, " to ", range.begin + range.size,
+                     " of variable \"", variable.name,
+                     "\" were asked for, and came ", what...));
   };
   if (piece.variable != variable.name) {
     return error("as of \"", piece.variable, "\"");
@@ -35,21 +35,21 @@ absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
                  ShapeString(variable.shape));
   }
   if (piece.dtype != proto::FLOAT32) return error("as dtype ", piece.dtype);
-  if (piece.begin != stretch.begin) {
+  if (piece.begin != range.begin) {
     return error("beginning at ", piece.begin);
   }
   if (piece.encoding != encoding) {
     return error("in encoding ", static_cast<int>(piece.encoding));
   }
-  if (piece.data.size() != EncodedBytes(encoding, stretch.size, 0)) {
+  if (piece.data.size() != EncodedBytes(encoding, range.size, 0)) {
     return error("in ", piece.data.size(), " bytes");
   }
-  return ParseElements(encoding, stretch.size, piece.data);
+  return ParseElements(encoding, range.size, piece.data);
 }
 
 // Whether a ps lends all of a variable at once.
 bool IsLentWhole(const Layout& layout, const Plan& plan, size_t variable) {
-  const std::vector<Stretch>& lent = plan.lent[variable];
+  const std::vector<ElementRange>& lent = plan.lent[variable];
   return lent.size() == 1 &&
          lent.front().size == layout.variables()[variable].size;
 }
@@ -80,36 +80,36 @@ bool Keep(const Buffer& data, const std::shared_ptr<const void>& leave,
 std::vector<TensorPiece> PiecesOf(
     const Layout& layout, const Plan::Part& part,
     absl::Span<const GradientEncoder::Encoded> encoded,
-    absl::FunctionRef<Buffer(const Stretch&)> exact) {
+    absl::FunctionRef<Buffer(const ElementRange&)> exact) {
   std::vector<TensorPiece> pieces;
   pieces.reserve(part.size());
-  for (const Stretch& stretch : part) {
-    const Layout::Variable& variable = layout.variables()[stretch.variable];
+  for (const ElementRange& range : part) {
+    const Layout::Variable& variable = layout.variables()[range.variable];
     TensorPiece& piece = pieces.emplace_back();
     piece.variable = variable.name;
     piece.shape = variable.shape;
-    piece.begin = stretch.begin;
-    if (const auto& stretches = encoded[stretch.variable]; !stretches.empty()) {
-      const EncodedElements& elements = stretches.at(stretch.begin);
+    piece.begin = range.begin;
+    if (const auto& ranges = encoded[range.variable]; !ranges.empty()) {
+      const EncodedElements& elements = ranges.at(range.begin);
       piece.encoding = elements.encoding;
       // Elsewhere the bytes tell.
       if (elements.encoding == proto::TOP_K) piece.size = elements.size;
       piece.data = elements.data;
       continue;
     }
-    piece.data = exact(stretch);
+    piece.data = exact(range);
   }
   return pieces;
 }
 
 void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) {
-  for (const Stretch& stretch : part) {
+  for (const ElementRange& range : part) {
     proto::ReadRange* range = ranges->Add();
-    range->set_variable(layout.variables()[stretch.variable].name);
-    range->set_begin(stretch.begin);
-    range->set_size(stretch.size);
-    range->set_encoding(EncodingOf(layout, stretch.variable, reading));
+    range->set_variable(layout.variables()[range.variable].name);
+    range->set_begin(range.begin);
+    range->set_size(range.size);
+    range->set_encoding(EncodingOf(layout, range.variable, reading));
   }
 }
 

@@ -25,7 +25,7 @@ namespace holdfast::client {
 std::vector<TensorPiece> PiecesOf(
     const Layout& layout, const Plan::Part& part,
     absl::Span<const GradientEncoder::Encoded> encoded,
-    absl::FunctionRef<Buffer(const Stretch&)> exact);
+    absl::FunctionRef<Buffer(const ElementRange&)> exact);
 
 // How values are asked for.
 enum class Reading {
@@ -40,7 +40,7 @@ void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges);
 
 // Before the values of `plan` are taken: has `into` let go of what it keeps,
-// and gives it room for each variable that comes in several stretches. Those
+// and gives it room for each variable that comes in several ranges. Those
 // that come whole get it when they cannot be kept.
 void Prepare(const Layout& layout, const Plan& plan, Parameters* into);
 

@@ -50,26 +50,27 @@ class ReadingInPlaceTest : public ::testing::Test {
   }
 
   // All elements are `value`. Lies `offset` bytes behind a multiple of 4.
-  TensorPiece PieceOf(const Stretch& stretch, float value, size_t offset = 0) {
-    const Layout::Variable& variable = layout_.variables()[stretch.variable];
+  TensorPiece PieceOf(const ElementRange& range, float value,
+                      size_t offset = 0) {
+    const Layout::Variable& variable = layout_.variables()[range.variable];
     TensorPiece piece;
     piece.variable = variable.name;
     piece.shape = variable.shape;
-    piece.begin = stretch.begin;
-    auto memory = std::make_shared<std::vector<float>>(stretch.size + 1, value);
+    piece.begin = range.begin;
+    auto memory = std::make_shared<std::vector<float>>(range.size + 1, value);
     char* const data = reinterpret_cast<char*>(memory->data()) + offset;
-    std::vector<float> values(stretch.size, value);
+    std::vector<float> values(range.size, value);
     std::copy_n(reinterpret_cast<const char*>(values.data()),
-                stretch.size * sizeof(float), data);
+                range.size * sizeof(float), data);
     lent_.push_back(memory);
-    piece.data = Buffer::FromMemory(data, stretch.size * sizeof(float), memory);
+    piece.data = Buffer::FromMemory(data, range.size * sizeof(float), memory);
     return piece;
   }
   std::vector<TensorPiece> Answer(float value, size_t offset = 0) {
     lent_.clear();
     std::vector<TensorPiece> pieces;
-    for (const Stretch& stretch : part()) {
-      pieces.push_back(PieceOf(stretch, value, offset));
+    for (const ElementRange& range : part()) {
+      pieces.push_back(PieceOf(range, value, offset));
     }
     return pieces;
   }

@@ -23,7 +23,7 @@
 namespace holdfast::client {
 
 // What a worker has to do with the coordinator about tickets: takes them
-// (docs/asynchronous.md, A1), and tells which are spent (A4).
+// (docs/protocol/asynchronous.md, A1), and tells which are spent (A4).
 //
 // One is asked for at a time, however many are wanted, and under the same
 // sequence until it is there. So tickets come in the order of their sequences,

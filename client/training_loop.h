@@ -153,7 +153,8 @@ class TrainingLoop {
   // as they are for as long as somebody has them (but where Options::memory has
   // them), and at least until the next Next: each of their sets is used again
   // when nobody has it any more. What is kept for longer than a turn may cost a
-  // copy of each later version (docs/same_host.md, "Reading in place").
+  // copy of each later version (docs/protocol/same_host.md, "Reading in
+  // place").
   absl::StatusOr<std::shared_ptr<const Parameters>> values() const;
   // The same at a place that follows from the set: Parameters::AtFixedPlace.
   absl::StatusOr<std::vector<absl::Span<const float>>> ValuesAtFixedPlace();

@@ -11,7 +11,7 @@
 namespace holdfast {
 
 // What a ps needs to pass tensors through shared memory to and from processes
-// of its host (docs/same_host.md).
+// of its host (docs/protocol/same_host.md).
 struct SameHost {
   // Null, both: it passes none.
   std::shared_ptr<SharedArena> arena;

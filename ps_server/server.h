@@ -73,7 +73,7 @@ class Server {
     // refused. 0: no limit.
     int64_t memory_limit_bytes = 0;
     // Whether tensors of processes on the same host pass through shared memory,
-    // where that can be had (docs/same_host.md).
+    // where that can be had (docs/protocol/same_host.md).
     bool same_host = true;
     // Where these find this ps' socket: a directory, used with the permissions
     // that it has. Empty: one that is this user's alone.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Each rule of the tables in docs/recovery.md and docs/protocol/ has a test in each
+# Each rule of the tables in docs/protocol/recovery.md and tables.md has a test in each
 # file that the table names, whose name ends with the rule's label; and no test
 # ends with the label of a rule that is in no table.
 set -euo pipefail
@@ -27,7 +27,7 @@ while IFS='|' read -r _ label _ _ files _; do
       complain "rule $label: no test of $path ends with _$label"
     fi
   done
-done < <(grep -hE '^\| [A-Z][0-9]+ \| ' docs/recovery.md docs/protocol/*.md)
+done < <(grep -hE '^\| [A-Z][0-9]+ \| ' docs/protocol/{recovery,tables}.md)
 [[ $rows -ge 30 ]] || complain "only $rows rules were found"
 
 for label in $(grep -rhoE '_[BPRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
@@ -35,6 +35,6 @@ for label in $(grep -rhoE '_[BPRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.c
                grep -oE '[A-Z][0-9]+' | sort -u); do
   # Steps have labels of their own: L, G, C and A.
   [[ "$label" =~ ^[LGCA] || "$labels" == *" $label "* ]] ||
-    complain "tests end with _$label, which is no rule of docs/recovery.md or docs/protocol/"
+    complain "tests end with _$label, which is no rule of docs/protocol/"
 done
 exit $failed

@@ -181,12 +181,10 @@ typedef struct holdfast_option {
  *   same_host_dir  only with a ps whose socket is in this directory, as a
  *                  volume that containers share
  *   trace          file that gets, when the cluster is closed, what this
- *                  process did when (docs/tracing.md); %t in it stands for the
- *                  task
- *   job_digest, data_digest               workers that join with others are
- *                  refused
- *   fail_fast      "true": a client gives up as soon as it is certain why a ps
- *                  cannot be reached
+ *                  process did when (docs/operating/tracing.md); %t in it
+ * stands for the task job_digest, data_digest               workers that join
+ * with others are refused fail_fast      "true": a client gives up as soon as
+ * it is certain why a ps cannot be reached
  *
  * *cluster is to be closed by the caller.
  * Errors: INVALID, with the name of the option; NOT_FOUND for its file. */
@@ -699,8 +697,8 @@ HOLDFAST_EXPORT int32_t holdfast_batch_examples(
 typedef enum holdfast_shuffle {
   /* Random; the order of holdfast_batch_examples. */
   HOLDFAST_SHUFFLE_FULL = 0,
-  /* Stretches of shuffle_block examples in random order, and in random order
-   * within each: reads stay within a stretch. */
+  /* Ranges of shuffle_block examples in random order, and in random order
+   * within each: reads stay within a range. */
   HOLDFAST_SHUFFLE_BLOCKS = 1,
   /* As the data are. */
   HOLDFAST_SHUFFLE_NONE = 2

@@ -26,7 +26,7 @@ std::vector<float> TestRow(const TestTable& table, uint64_t id, uint32_t seed) {
   return row;
 }
 
-// Its bytes, as docs/checkpoint_format.md has them.
+// Its bytes, as docs/formats/checkpoint.md has them.
 void AppendRow(const std::vector<float>& row, std::string* bytes) {
   AppendFixed64(static_cast<uint64_t>(row[0]), bytes);
   AppendFixed64(
@@ -60,7 +60,7 @@ absl::Status WriteTable(const TestTable& table, uint32_t seed,
   return status;
 }
 
-// This ps' share of variables, in 2 `num_ps` stretches of each array.
+// This ps' share of variables, in 2 `num_ps` extents of each array.
 absl::Status WriteVariables(const TestState& state, uint32_t ps,
                             uint32_t num_ps, DataFileWriter* writer) {
   uint32_t next_ps = 0;
@@ -72,11 +72,11 @@ absl::Status WriteVariables(const TestState& state, uint32_t ps,
         if (next_ps++ % num_ps != ps) continue;
         const uint64_t begin = elements * part / parts;
         const uint64_t size = elements * (part + 1) / parts - begin;
-        const auto stretch =
+        const auto extent =
             absl::MakeConstSpan(arrays[slot]).subspan(begin, size);
         absl::Status status = writer->Begin(variable, slot, begin, size);
-        if (status.ok()) status = writer->Append(stretch.first(size / 2));
-        if (status.ok()) status = writer->Append(stretch.subspan(size / 2));
+        if (status.ok()) status = writer->Append(extent.first(size / 2));
+        if (status.ok()) status = writer->Append(extent.subspan(size / 2));
         if (!status.ok()) return status;
       }
     }

@@ -57,7 +57,7 @@ TestState MakeTestState(const std::vector<TestVariable>& variables,
                         uint32_t seed,
                         const std::vector<TestTable>& tables = {});
 
-// Writes data files and manifest. Every array lies in 2 `num_ps` stretches, as
+// Writes data files and manifest. Every array lies in 2 `num_ps` extents, as
 // even as can be, that go round the ps; each is appended in two pieces. Buckets
 // are on the ps that they belong to.
 absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,

@@ -203,7 +203,7 @@ TEST_F(DamageTest, FolderIsNotAnotherCheckpoint) {
 TEST_F(DamageTest, ErrorsNameFileAndPlace) {
   const std::string path = File(first_, "ps-0000-of-0002");
   std::string contents = disk_.Contents(path);
-  contents[8] ^= 1;  // the first byte of the first stretch
+  contents[8] ^= 1;  // the first byte of the first extent
   disk_.SetContents(path, contents);
   const absl::Status status = ReadAll();
   EXPECT_THAT(status.message(), HasSubstr(path));
@@ -265,38 +265,38 @@ TEST_F(DamageTest, LengthsAreNotBelieved) {
 TEST_F(DamageTest, IndexHasToFit) {
   EXPECT_TRUE(ReadWithIndex([](auto*) {}).ok());
   EXPECT_THAT(ReadWithIndex([](auto*) {}, "more").message(),
-              HasSubstr("has stretches up to byte"));
+              HasSubstr("has extents up to byte"));
   const auto expect_refused =
       [&](const std::function<void(proto::DataFileIndex*)>& change) {
         const absl::Status status = ReadWithIndex(change);
         EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
       };
-  // Of the first stretch that has elements.
-  const auto expect_stretch_refused =
-      [&](const std::function<void(proto::StoredStretch*)>& change) {
+  // Of the first extent that has elements.
+  const auto expect_extent_refused =
+      [&](const std::function<void(proto::StoredExtent*)>& change) {
         expect_refused([&](proto::DataFileIndex* index) {
-          for (auto& stretch : *index->mutable_stretches()) {
-            if (stretch.size() > 0) return change(&stretch);
+          for (auto& extent : *index->mutable_extents()) {
+            if (extent.size() > 0) return change(&extent);
           }
-          ADD_FAILURE() << "no stretch has elements";
+          ADD_FAILURE() << "no extent has elements";
         });
       };
-  expect_stretch_refused([](auto* s) { s->set_size(s->size() + 1); });
-  expect_stretch_refused([](auto* s) { s->set_size(~uint64_t{0}); });
-  expect_stretch_refused([](auto* s) { s->set_size(uint64_t{1} << 62); });
-  expect_stretch_refused([](auto* s) { s->set_begin(~uint64_t{0}); });
-  expect_stretch_refused([](auto* s) { s->set_begin(s->begin() + 1); });
-  expect_stretch_refused([](auto* s) { s->set_offset(~uint64_t{0}); });
-  expect_stretch_refused([](auto* s) { s->set_offset(s->offset() + 4); });
-  expect_stretch_refused([](auto* s) { s->set_slot(~0u); });
-  expect_stretch_refused([](auto* s) { s->set_variable("other"); });
-  expect_stretch_refused([](auto* s) { s->clear_block_crc32c(); });
-  expect_stretch_refused([](auto* s) { s->add_block_crc32c(0); });
+  expect_extent_refused([](auto* s) { s->set_size(s->size() + 1); });
+  expect_extent_refused([](auto* s) { s->set_size(~uint64_t{0}); });
+  expect_extent_refused([](auto* s) { s->set_size(uint64_t{1} << 62); });
+  expect_extent_refused([](auto* s) { s->set_begin(~uint64_t{0}); });
+  expect_extent_refused([](auto* s) { s->set_begin(s->begin() + 1); });
+  expect_extent_refused([](auto* s) { s->set_offset(~uint64_t{0}); });
+  expect_extent_refused([](auto* s) { s->set_offset(s->offset() + 4); });
+  expect_extent_refused([](auto* s) { s->set_slot(~0u); });
+  expect_extent_refused([](auto* s) { s->set_variable("other"); });
+  expect_extent_refused([](auto* s) { s->clear_block_crc32c(); });
+  expect_extent_refused([](auto* s) { s->add_block_crc32c(0); });
   expect_refused([](auto* index) { index->set_ps(1); });
   expect_refused([](auto* index) { index->set_ps(~0u); });
   expect_refused([](auto* index) { index->set_num_ps(3); });
   expect_refused([](auto* index) { index->clear_checkpoint(); });
-  expect_refused([](auto* index) { index->clear_stretches(); });
+  expect_refused([](auto* index) { index->clear_extents(); });
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Reader final : public CheckpointReader {
   absl::Status Verify() override {
     absl::Status status = own().VerifyVariables();
     // What is in memory may not be what is in the files.
-    for (const Member& member : line_) member.block->stretch = nullptr;
+    for (const Member& member : line_) member.block->extent = nullptr;
     for (auto& [name, table] : tables_) {
       if (!status.ok()) return status;
       status =

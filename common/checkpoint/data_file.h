@@ -24,8 +24,8 @@ namespace holdfast {
 // reader that wants little read more; a smaller one makes the index longer.
 inline constexpr uint64_t kCheckpointBlockBytes = uint64_t{1} << 20;
 
-// Writes one ps' share of a checkpoint: stretches, then their index
-// (docs/checkpoint_format.md). The file has its name only once it is whole.
+// Writes one ps' share of a checkpoint: extents, then their index
+// (docs/formats/checkpoint.md). The file has its name only once it is whole.
 //
 // Thread-compatible. Errors are those of the file system; after one, all calls
 // return it.
@@ -38,7 +38,7 @@ class DataFileWriter {
   // Removes what is not finished.
   virtual ~DataFileWriter() = default;
 
-  // Begins a stretch of `size` elements from `begin` of the variable's values
+  // Begins an extent of `size` elements from `begin` of the variable's values
   // (slot 0) or of slot `slot` - 1; its elements follow by Append.
   virtual absl::Status Begin(absl::string_view variable, uint32_t slot,
                              uint64_t begin, uint64_t size) = 0;
@@ -57,12 +57,12 @@ class DataFileWriter {
   // their order. Variables come before tables.
   virtual absl::Status BeginRows(const Rows& rows) = 0;
   // The next bucket: its rows, its candidates, and removed ids, each in the
-  // order of ids, as docs/checkpoint_format.md has them.
+  // order of ids, as docs/formats/checkpoint.md has them.
   virtual absl::Status AppendBucket(const StoredBucket& contents,
                                     absl::string_view bytes) = 0;
 
   // Writes the index, syncs and renames.
-  // Errors: also INTERNAL when a stretch has not got as many elements or
+  // Errors: also INTERNAL when an extent has not got as many elements or
   // buckets as it was begun with.
   virtual absl::StatusOr<proto::DataFile> Finish() = 0;
 };
@@ -96,7 +96,7 @@ class CheckpointReader {
   // Reads the manifest and the index of each data file, also of the checkpoints
   // in its chain, whose folders are beside its own.
   // Errors: those of CheckpointDirectory::ReadManifest; DATA_LOSS also when an
-  // index is not the one that the manifest means, or stretches overlap or leave
+  // index is not the one that the manifest means, or extents overlap or leave
   // elements of a declared variable, or buckets of a declared table, out; when
   // a checkpoint of the chain is not there, damaged, or of another line; and
   // when no checkpoint of the chain has all rows of a bucket.

@@ -1,4 +1,4 @@
-// What writing and reading data files share (docs/checkpoint_format.md).
+// What writing and reading data files share (docs/formats/checkpoint.md).
 // Private to the library.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_
 #define HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_

@@ -21,18 +21,18 @@ class DataFileTest : public ::testing::Test {
  protected:
   DataFileTest() : directory_(*CheckpointDirectory::Open("dir", &disk_)) {}
 
-  // Saves one variable "v" of `elements` as stretches of these (begin, size)s,
+  // Saves one variable "v" of `elements` as extents of these (begin, size)s,
   // each of a ps of its own.
-  absl::Status SaveStretches(
+  absl::Status SaveExtents(
       int64_t elements, uint32_t slot,
-      const std::vector<std::pair<uint64_t, uint64_t>>& stretches,
+      const std::vector<std::pair<uint64_t, uint64_t>>& extents,
       const std::string& variable = "v") {
     proto::Manifest manifest = TestManifest(name_, {{"v", {elements}}});
-    for (size_t ps = 0; ps < stretches.size(); ++ps) {
+    for (size_t ps = 0; ps < extents.size(); ++ps) {
       auto writer =
-          DataFileWriter::Create(directory_, name_, ps, stretches.size());
+          DataFileWriter::Create(directory_, name_, ps, extents.size());
       if (!writer.ok()) return writer.status();
-      const auto [begin, size] = stretches[ps];
+      const auto [begin, size] = extents[ps];
       absl::Status status = (*writer)->Begin(variable, slot, begin, size);
       if (!status.ok()) return status;
       std::vector<float> data(size);
@@ -85,10 +85,10 @@ TEST_F(DataFileTest, AnyRangeIsGathered) {
   const int64_t elements = 3 * kBlock + 10;
   const uint64_t cut = kBlock + 5;
   const uint64_t rest = elements - cut;
-  ASSERT_TRUE(SaveStretches(elements, 0, {{cut, rest}, {0, cut}}).ok());
+  ASSERT_TRUE(SaveExtents(elements, 0, {{cut, rest}, {0, cut}}).ok());
   const auto reader = CheckpointReader::Open(directory_, name_);
   ASSERT_TRUE(reader.ok()) << reader.status();
-  // Around every border of stretches and blocks.
+  // Around every border of extents and blocks.
   std::vector<uint64_t> places = {0, 1};
   for (const uint64_t border :
        {uint64_t{kBlock}, cut, cut + kBlock, cut + 2 * kBlock}) {
@@ -137,26 +137,26 @@ TEST_F(DataFileTest, EachElementIsStoredOnce) {
     EXPECT_EQ(reader.status().code(), absl::StatusCode::kDataLoss);
     return std::string(reader.status().message());
   };
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 4}, {4, 6}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 4}, {4, 6}}).ok());
   EXPECT_TRUE(CheckpointReader::Open(directory_, name_).ok());
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 4}, {5, 5}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 4}, {5, 5}}).ok());
   EXPECT_THAT(why(), HasSubstr("between 4 and 5"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 5}, {4, 6}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 5}, {4, 6}}).ok());
   EXPECT_THAT(why(), HasSubstr("between 4 and 5"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 4}, {4, 5}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 4}, {4, 5}}).ok());
   EXPECT_THAT(why(), HasSubstr("from 9 on, of 10"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 10}, {4, 2}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 10}, {4, 2}}).ok());
   EXPECT_THAT(why(), HasSubstr("between 4 and 10"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 10}, {0, 10}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 10}, {0, 10}}).ok());
   EXPECT_THAT(why(), HasSubstr("twice"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 11}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 11}}).ok());
   EXPECT_THAT(why(), HasSubstr("fewer"));
-  ASSERT_TRUE(SaveStretches(10, 0, {{0, 10}}, "w").ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {{0, 10}}, "w").ok());
   EXPECT_THAT(why(), HasSubstr("not declared"));
-  ASSERT_TRUE(SaveStretches(10, 0, {}).ok());
+  ASSERT_TRUE(SaveExtents(10, 0, {}).ok());
   EXPECT_THAT(why(), HasSubstr("from 0 on"));
   // Slot 0 is there, the values are not.
-  ASSERT_TRUE(SaveStretches(10, 1, {{0, 10}}).ok());
+  ASSERT_TRUE(SaveExtents(10, 1, {{0, 10}}).ok());
   EXPECT_THAT(why(), HasSubstr("from 0 on"));
 }
 
@@ -179,7 +179,7 @@ TEST_F(DataFileTest, SlotsLackNothingEither) {
               HasSubstr("lacks slot 0 of variable \"v\""));
 }
 
-TEST_F(DataFileTest, StretchHasTheElementsItWasBegunWith) {
+TEST_F(DataFileTest, ExtentHasTheElementsItWasBegunWith) {
   const auto code = [&](int appended, bool again) {
     auto writer = DataFileWriter::Create(directory_, name_, 0, 1);
     EXPECT_TRUE((*writer)->Begin("v", 0, 0, 3).ok());

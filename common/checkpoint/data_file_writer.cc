@@ -52,14 +52,14 @@ class Writer final : public DataFileWriter {
       return Keep(absl::InternalError(
           absl::StrCat(aside_, ": variables come before tables")));
     }
-    proto::StoredStretch* stretch = index_.add_stretches();
-    stretch->set_variable(std::string(variable));
-    stretch->set_slot(slot);
-    stretch->set_begin(begin);
-    stretch->set_size(size);
-    stretch->set_offset(written_ + buffer_.size());
+    proto::StoredExtent* extent = index_.add_extents();
+    extent->set_variable(std::string(variable));
+    extent->set_slot(slot);
+    extent->set_begin(begin);
+    extent->set_size(size);
+    extent->set_offset(written_ + buffer_.size());
     missing_ = size;
-    block_crcs_ = stretch->mutable_block_crc32c();
+    block_crcs_ = extent->mutable_block_crc32c();
     return absl::OkStatus();
   }
 
@@ -68,7 +68,7 @@ class Writer final : public DataFileWriter {
     if (elements.size() > missing_) {
       return Keep(absl::InternalError(
           absl::StrCat(aside_, ": ", elements.size(), " elements where ",
-                       missing_, " are left of the stretch")));
+                       missing_, " are left of the extent")));
     }
     missing_ -= elements.size();
     const absl::Status written = WriteBlocks(
@@ -80,15 +80,15 @@ class Writer final : public DataFileWriter {
 
   absl::Status BeginRows(const Rows& rows) override {
     if (!Ready()) return status_;
-    proto::StoredRows* stretch = index_.add_rows();
-    stretch->set_table(std::string(rows.table));
-    stretch->set_floats_per_row(rows.floats_per_row);
-    stretch->set_first_bucket(rows.buckets.begin);
-    stretch->set_offset(written_ + buffer_.size());
-    if (rows.since.has_value()) stretch->set_since(*rows.since);
-    stretch->set_changes(rows.changes);
+    proto::StoredRows* extent = index_.add_rows();
+    extent->set_table(std::string(rows.table));
+    extent->set_floats_per_row(rows.floats_per_row);
+    extent->set_first_bucket(rows.buckets.begin);
+    extent->set_offset(written_ + buffer_.size());
+    if (rows.since.has_value()) extent->set_since(*rows.since);
+    extent->set_changes(rows.changes);
     missing_buckets_ = rows.buckets.size();
-    block_crcs_ = stretch->mutable_block_crc32c();
+    block_crcs_ = extent->mutable_block_crc32c();
     return absl::OkStatus();
   }
 
@@ -100,29 +100,29 @@ class Writer final : public DataFileWriter {
                                                    ": all buckets are "
                                                    "there already")));
     }
-    proto::StoredRows& stretch = *index_.mutable_rows()->rbegin();
-    if (bytes.size() != BucketBytes(contents, stretch.floats_per_row())) {
+    proto::StoredRows& extent = *index_.mutable_rows()->rbegin();
+    if (bytes.size() != BucketBytes(contents, extent.floats_per_row())) {
       return Keep(absl::InternalError(
           absl::StrCat(aside_, ": ", bytes.size(), " bytes of ", contents.rows,
                        " rows, ", contents.candidates, " candidates and ",
                        contents.removed_rows + contents.removed_candidates,
-                       " removed ids of table \"", stretch.table(), "\"")));
+                       " removed ids of table \"", extent.table(), "\"")));
     }
-    stretch.add_rows(contents.rows);
-    stretch.add_candidates(contents.candidates);
-    stretch.add_removed_rows(contents.removed_rows);
-    stretch.add_removed_candidates(contents.removed_candidates);
-    if (stretch.changes()) {
-      stretch.add_all_rows(contents.all_rows);
-      stretch.add_all_candidates(contents.all_candidates);
+    extent.add_rows(contents.rows);
+    extent.add_candidates(contents.candidates);
+    extent.add_removed_rows(contents.removed_rows);
+    extent.add_removed_candidates(contents.removed_candidates);
+    if (extent.changes()) {
+      extent.add_all_rows(contents.all_rows);
+      extent.add_all_candidates(contents.all_candidates);
     }
     const absl::Status written = WriteBlocks(bytes);
     if (written.ok() && --missing_buckets_ == 0) {
       EndBlocks();
       for (auto* const counts :
-           {stretch.mutable_candidates(), stretch.mutable_removed_rows(),
-            stretch.mutable_removed_candidates(), stretch.mutable_all_rows(),
-            stretch.mutable_all_candidates()}) {
+           {extent.mutable_candidates(), extent.mutable_removed_rows(),
+            extent.mutable_removed_candidates(), extent.mutable_all_rows(),
+            extent.mutable_all_candidates()}) {
         const bool none =
             std::all_of(counts->begin(), counts->end(),
                         [](uint64_t count) { return count == 0; });
@@ -148,11 +148,11 @@ class Writer final : public DataFileWriter {
     return status;
   }
 
-  // Nothing went wrong, and no stretch is open.
+  // Nothing went wrong, and no extent is open.
   bool Ready() {
     if (status_.ok() && (missing_ > 0 || missing_buckets_ > 0)) {
       Keep(absl::InternalError(
-               absl::StrCat(aside_, ": the stretch lacks ",
+               absl::StrCat(aside_, ": the extent lacks ",
                             missing_ > 0 ? missing_ : missing_buckets_,
                             missing_ > 0 ? " elements" : " buckets")))
           .IgnoreError();
@@ -160,7 +160,7 @@ class Writer final : public DataFileWriter {
     return status_.ok();
   }
 
-  // Writes bytes of the open stretch.
+  // Writes bytes of the open extent.
   absl::Status WriteBlocks(absl::string_view bytes) {
     while (!bytes.empty()) {
       const absl::string_view part =
@@ -176,7 +176,7 @@ class Writer final : public DataFileWriter {
     return absl::OkStatus();
   }
 
-  // Ends the last block of the open stretch.
+  // Ends the last block of the open extent.
   void EndBlocks() {
     if (in_block_ > 0) block_crcs_->Add(crc_);
     in_block_ = 0;
@@ -241,7 +241,7 @@ class Writer final : public DataFileWriter {
   std::unique_ptr<WritableFile> file_;  // null before and after it has `aside_`
   absl::Status status_;
   proto::DataFileIndex index_;
-  // Of the last stretch: elements or buckets that are to come, the checksums of
+  // Of the last extent: elements or buckets that are to come, the checksums of
   // its blocks, bytes in the last block so far, and their checksum.
   uint64_t missing_ = 0;
   uint32_t missing_buckets_ = 0;

@@ -18,7 +18,7 @@ namespace holdfast {
 std::string FolderName(const proto::CheckpointName& name);
 absl::StatusOr<proto::CheckpointName> ParseFolderName(absl::string_view folder);
 
-// A directory with the checkpoints of one job (docs/checkpoint_format.md).
+// A directory with the checkpoints of one job (docs/formats/checkpoint.md).
 //
 // What is written is written aside, synced and renamed, then the folder is
 // synced; so a file is whole or not there, and OK means that it outlives a

@@ -1,5 +1,5 @@
 // What the files of a checkpoint directory have in common
-// (docs/checkpoint_format.md): a magic, little-endian numbers, and messages
+// (docs/formats/checkpoint.md): a magic, little-endian numbers, and messages
 // under a CRC32C. Private to the library.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_ENCODING_H_
 #define HOLDFAST_COMMON_CHECKPOINT_ENCODING_H_

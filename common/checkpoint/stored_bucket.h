@@ -6,7 +6,7 @@
 namespace holdfast {
 
 // How many of each there are in the bytes of a bucket, in this order
-// (docs/checkpoint_format.md).
+// (docs/formats/checkpoint.md).
 struct StoredBucket {
   uint64_t rows = 0;
   uint64_t candidates = 0;

@@ -186,18 +186,18 @@ absl::Status StoredCheckpoint::Read(absl::string_view variable, uint32_t slot,
                                   WhatIs(variable, slot)));
   }
   if (into.empty()) return absl::OkStatus();
-  // Stretches cover all elements: the first that is needed is the last that
+  // Extents cover all elements: the first that is needed is the last that
   // begins at or before `begin`.
-  const std::vector<Stretch>& stretches = stored.by_slot.at(slot);
-  auto next = std::upper_bound(stretches.begin(), stretches.end(), begin,
-                               [](uint64_t element, const Stretch& stretch) {
-                                 return element < stretch.stored->begin();
+  const std::vector<Extent>& extents = stored.by_slot.at(slot);
+  auto next = std::upper_bound(extents.begin(), extents.end(), begin,
+                               [](uint64_t element, const Extent& extent) {
+                                 return element < extent.stored->begin();
                                });
   for (--next; !into.empty(); ++next) {
     const uint64_t from = begin - next->stored->begin();
     const uint64_t count =
         std::min<uint64_t>(into.size(), next->stored->size() - from);
-    const absl::Status read = ReadStretch(*next, from, into.subspan(0, count));
+    const absl::Status read = ReadExtent(*next, from, into.subspan(0, count));
     if (!read.ok()) return read;
     begin += count;
     into.remove_prefix(count);
@@ -208,11 +208,11 @@ absl::Status StoredCheckpoint::Read(absl::string_view variable, uint32_t slot,
 absl::Status StoredCheckpoint::VerifyVariables() {
   std::vector<float> scratch(kBlockElements);
   for (size_t file = 0; file < indices_.size(); ++file) {
-    for (const proto::StoredStretch& stored : indices_[file].stretches()) {
+    for (const proto::StoredExtent& stored : indices_[file].extents()) {
       for (uint64_t from = 0; from < stored.size(); from += kBlockElements) {
         const uint64_t count =
             std::min<uint64_t>(kBlockElements, stored.size() - from);
-        const absl::Status read = ReadStretch(
+        const absl::Status read = ReadExtent(
             {&stored, file}, from, absl::MakeSpan(scratch).subspan(0, count));
         if (!read.ok()) return read;
       }
@@ -233,7 +233,7 @@ absl::Status StoredCheckpoint::NotStored(absl::string_view what) const {
   return absl::NotFoundError(absl::StrCat(folder_, ": holds ", what));
 }
 
-// Reads the index of a data file, and takes its stretches.
+// Reads the index of a data file, and takes its extents.
 absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
                                         int i) {
   const std::string path = PathOf(i);
@@ -248,7 +248,7 @@ absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
   } else {
     files_.push_back(*std::move(opened));
   }
-  return TakeStretches(path, i, end);
+  return TakeExtents(path, i, end);
 }
 
 // `end`: where it begins.
@@ -306,11 +306,11 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
   return absl::OkStatus();
 }
 
-// The stretches of file `i`, whose index is at `end`, follow each other.
-absl::Status StoredCheckpoint::TakeStretches(const std::string& path, int i,
-                                             uint64_t end) {
+// The extents of file `i`, whose index is at `end`, follow each other.
+absl::Status StoredCheckpoint::TakeExtents(const std::string& path, int i,
+                                           uint64_t end) {
   uint64_t offset = kMagicBytes;
-  for (const proto::StoredStretch& stored : indices_[i].stretches()) {
+  for (const proto::StoredExtent& stored : indices_[i].extents()) {
     const auto found = variables_.find(stored.variable());
     if (found == variables_.end() || stored.begin() > found->second.elements ||
         stored.size() > found->second.elements - stored.begin()) {
@@ -323,17 +323,16 @@ absl::Status StoredCheckpoint::TakeStretches(const std::string& path, int i,
         static_cast<uint64_t>(stored.block_crc32c_size()) !=
             BlocksOf(stored.size())) {
       return absl::DataLossError(absl::StrCat(
-          path, ": its stretch of ", WhatIs(stored.variable(), stored.slot()),
+          path, ": its extent of ", WhatIs(stored.variable(), stored.slot()),
           " at byte ", stored.offset(), " does not fit"));
     }
     offset += stored.size() * kElementBytes;
-    std::vector<Stretch>& stretches = found->second.by_slot[stored.slot()];
+    std::vector<Extent>& extents = found->second.by_slot[stored.slot()];
     if (stored.size() > 0) {
-      stretches.push_back({&stored, static_cast<size_t>(i)});
+      extents.push_back({&stored, static_cast<size_t>(i)});
     }
   }
-  RowStretch::Source source{path, files_[i].get(), end,
-                            manifest_.name().step()};
+  RowExtent::Source source{path, files_[i].get(), end, manifest_.name().step()};
   if (manifest_.has_previous()) {
     source.previous_step = manifest_.previous().step();
   }
@@ -350,7 +349,7 @@ absl::Status StoredCheckpoint::TakeStretches(const std::string& path, int i,
     offset += *bytes;
   }
   if (offset != end) {
-    return absl::DataLossError(absl::StrCat(path, ": has stretches up to byte ",
+    return absl::DataLossError(absl::StrCat(path, ": has extents up to byte ",
                                             offset, ", and its index at byte ",
                                             end));
   }
@@ -366,24 +365,24 @@ absl::Status StoredCheckpoint::CheckCoverage() {
   for (auto& [name, stored] : variables_) {
     stored.by_slot[0];
     uint32_t expected_slot = 0;
-    for (auto& [slot, stretches] : stored.by_slot) {
+    for (auto& [slot, extents] : stored.by_slot) {
       if (slot != expected_slot++) {
         return Damaged(absl::StrCat("lacks ", WhatIs(name, slot - 1)));
       }
-      std::sort(stretches.begin(), stretches.end(),
-                [](const Stretch& a, const Stretch& b) {
+      std::sort(extents.begin(), extents.end(),
+                [](const Extent& a, const Extent& b) {
                   return a.stored->begin() < b.stored->begin();
                 });
       uint64_t end = 0;
-      for (const Stretch& stretch : stretches) {
-        if (stretch.stored->begin() != end) {
+      for (const Extent& extent : extents) {
+        if (extent.stored->begin() != end) {
           return Damaged(absl::StrCat("lacks elements of ", WhatIs(name, slot),
                                       ", or has them twice:", " between ",
-                                      std::min(end, stretch.stored->begin()),
+                                      std::min(end, extent.stored->begin()),
                                       " and ",
-                                      std::max(end, stretch.stored->begin())));
+                                      std::max(end, extent.stored->begin())));
         }
-        end += stretch.stored->size();
+        end += extent.stored->size();
       }
       if (end != stored.elements) {
         return Damaged(absl::StrCat("lacks elements of ", WhatIs(name, slot),
@@ -395,11 +394,10 @@ absl::Status StoredCheckpoint::CheckCoverage() {
   return absl::OkStatus();
 }
 
-// Elements of a stretch, from its own `from` on, block by block.
-absl::Status StoredCheckpoint::ReadStretch(const Stretch& stretch,
-                                           uint64_t from,
-                                           absl::Span<float> into) {
-  const proto::StoredStretch& stored = *stretch.stored;
+// Elements of an extent, from its own `from` on, block by block.
+absl::Status StoredCheckpoint::ReadExtent(const Extent& extent, uint64_t from,
+                                          absl::Span<float> into) {
+  const proto::StoredExtent& stored = *extent.stored;
   while (!into.empty()) {
     const uint64_t block = from / kBlockElements;
     const uint64_t first = block * kBlockElements;
@@ -411,9 +409,9 @@ absl::Status StoredCheckpoint::ReadStretch(const Stretch& stretch,
     const bool whole = count == size;
     if (!whole) scratch_.resize(kBlockElements);
     float* const elements = whole ? into.data() : scratch_.data();
-    const std::string path = PathOf(stretch.file);
+    const std::string path = PathOf(extent.file);
     const absl::Status read =
-        ReadExactly(files_[stretch.file].get(), path,
+        ReadExactly(files_[extent.file].get(), path,
                     stored.offset() + first * kElementBytes,
                     size * kElementBytes, reinterpret_cast<char*>(elements));
     if (!read.ok()) return read;

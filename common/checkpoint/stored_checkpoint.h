@@ -55,17 +55,17 @@ class StoredCheckpoint {
   absl::Status VerifyVariables();
 
  private:
-  // A stretch, and the file that it is in.
-  struct Stretch {
-    const proto::StoredStretch* stored;
+  // An extent, and the file that it is in.
+  struct Extent {
+    const proto::StoredExtent* stored;
     size_t file;
   };
   struct Variable {
     const proto::Variable* declared;
     uint64_t elements;
-    // Stretches with elements, in their order. A variable without elements has
-    // slots, and no stretches in them.
-    std::map<uint32_t, std::vector<Stretch>> by_slot;
+    // Extents with elements, in their order. A variable without elements has
+    // slots, and no extents in them.
+    std::map<uint32_t, std::vector<Extent>> by_slot;
   };
   class OneOpenFile;
   class FileOfMany;
@@ -81,10 +81,10 @@ class StoredCheckpoint {
   absl::Status OpenFile(FileSystem* file_system, Files files, int i);
   absl::Status ReadIndex(const std::string& path, ReadableFile* file, int i,
                          uint64_t* end);
-  absl::Status TakeStretches(const std::string& path, int i, uint64_t end);
+  absl::Status TakeExtents(const std::string& path, int i, uint64_t end);
   absl::Status CheckCoverage();
-  absl::Status ReadStretch(const Stretch& stretch, uint64_t from,
-                           absl::Span<float> into);
+  absl::Status ReadExtent(const Extent& extent, uint64_t from,
+                          absl::Span<float> into);
 
   std::string PathOf(size_t file) const;
   absl::Status Damaged(absl::string_view what) const;

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/checkpoint/row_stretch.h"
+#include "common/checkpoint/row_extent.h"
 #include "common/tensor/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/table.pb.h"
@@ -24,9 +24,9 @@ class StoredTable {
   const proto::EmbeddingTable& declared() const { return *declared_; }
   uint32_t floats_per_row() const { return floats_per_row_; }
 
-  // Takes a stretch of a file. Returns its bytes. Errors: as
-  // RowStretch::Create; DATA_LOSS when its rows are not as long as the others.
-  absl::StatusOr<uint64_t> Take(const RowStretch::Source& source,
+  // Takes an extent of a file. Returns its bytes. Errors: as
+  // RowExtent::Create; DATA_LOSS when its rows are not as long as the others.
+  absl::StatusOr<uint64_t> Take(const RowExtent::Source& source,
                                 const proto::StoredRows& stored);
   // After the last one. Errors: DATA_LOSS, without a path, when a bucket is
   // missing or there twice.
@@ -35,15 +35,15 @@ class StoredTable {
   // What follows holds after CheckCoverage.
 
   // Those that have buckets, in their order.
-  const std::vector<RowStretch>& stretches() const { return stretches_; }
-  const RowStretch& StretchOf(uint32_t bucket) const;
+  const std::vector<RowExtent>& extents() const { return extents_; }
+  const RowExtent& ExtentOf(uint32_t bucket) const;
   // All of `buckets` list what was removed since the checkpoint before.
   bool ListsRemoved(BucketRange buckets) const;
 
  private:
   const proto::EmbeddingTable* declared_;
   uint32_t floats_per_row_ = 0;
-  std::vector<RowStretch> stretches_;
+  std::vector<RowExtent> extents_;
 };
 
 }  // namespace holdfast

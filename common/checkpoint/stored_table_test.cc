@@ -304,7 +304,7 @@ TEST_F(StoredTableTest, WhatIsWrittenWrongly) {
     ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 5}}).ok());
     ASSERT_TRUE(writer->AppendBucket({}, "").ok());
     EXPECT_THAT(writer->Finish().status().message(),
-                HasSubstr("the stretch lacks 1 buckets"));
+                HasSubstr("the extent lacks 1 buckets"));
   }
   {
     const auto writer = Writer();

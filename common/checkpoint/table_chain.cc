@@ -25,33 +25,33 @@ TableChain::TableChain(std::vector<Link> links)
 absl::Status TableChain::Check() const {
   for (const Link& link : links_) {
     if (link.table->floats_per_row() != floats_per_row()) {
-      const RowStretch& odd = link.table->stretches().front();
+      const RowExtent& odd = link.table->extents().front();
       return odd.Damaged(
           odd.buckets().begin,
           absl::StrCat("rows have ", odd.floats_per_row(),
                        " float32, in a later checkpoint ", floats_per_row()));
     }
   }
-  for (const RowStretch& stretch : own().stretches()) {
-    if (!stretch.is_delta()) continue;
-    const BucketRange& buckets = stretch.buckets();
+  for (const RowExtent& extent : own().extents()) {
+    if (!extent.is_delta()) continue;
+    const BucketRange& buckets = extent.buckets();
     for (uint32_t bucket = buckets.begin; bucket < buckets.end; ++bucket) {
       const size_t base = BaseOf(bucket);
       if (base == links_.size()) {
-        return stretch.Damaged(bucket,
-                               "no checkpoint of its chain has all rows");
+        return extent.Damaged(bucket,
+                              "no checkpoint of its chain has all rows");
       }
       uint64_t rows = 0;
       uint64_t candidates = 0;
       for (size_t i = 0; i <= base; ++i) {
         const StoredBucket contents =
-            links_[i].table->StretchOf(bucket).Contents(bucket);
+            links_[i].table->ExtentOf(bucket).Contents(bucket);
         rows += contents.rows;
         candidates += contents.candidates;
       }
-      const StoredBucket contents = stretch.Contents(bucket);
+      const StoredBucket contents = extent.Contents(bucket);
       if (contents.all_rows > rows || contents.all_candidates > candidates) {
-        return stretch.Damaged(
+        return extent.Damaged(
             bucket, absl::StrCat("should have ", contents.all_rows,
                                  " rows and ", contents.all_candidates,
                                  " candidates, more than its chain has"));
@@ -63,18 +63,18 @@ absl::Status TableChain::Check() const {
 
 StoredCounts TableChain::Count(BucketRange buckets) const {
   StoredCounts counts;
-  for (const RowStretch& stretch : own().stretches()) {
-    const BucketRange part = Intersection(stretch.buckets(), buckets);
+  for (const RowExtent& extent : own().extents()) {
+    const BucketRange part = Intersection(extent.buckets(), buckets);
     if (part.size() == 0) continue;
-    counts.bytes += stretch.Bytes(part);
+    counts.bytes += extent.Bytes(part);
     for (uint32_t bucket = part.begin; bucket < part.end; ++bucket) {
-      const StoredBucket contents = stretch.Contents(bucket);
+      const StoredBucket contents = extent.Contents(bucket);
       counts.rows += contents.all_rows;
       counts.candidates += contents.all_candidates;
-      const size_t base = stretch.is_delta() ? BaseOf(bucket) : 0;
+      const size_t base = extent.is_delta() ? BaseOf(bucket) : 0;
       for (size_t i = 1; i <= base; ++i) {
         counts.bytes +=
-            links_[i].table->StretchOf(bucket).Bytes({bucket, bucket + 1});
+            links_[i].table->ExtentOf(bucket).Bytes({bucket, bucket + 1});
       }
     }
   }
@@ -83,13 +83,13 @@ StoredCounts TableChain::Count(BucketRange buckets) const {
 
 absl::Status TableChain::Read(BucketRange buckets,
                               CheckpointReader::VisitRow visit) {
-  for (const RowStretch& stretch : own().stretches()) {
-    const BucketRange part = Intersection(stretch.buckets(), buckets);
+  for (const RowExtent& extent : own().extents()) {
+    const BucketRange part = Intersection(extent.buckets(), buckets);
     absl::Status read;
-    if (!stretch.is_delta()) {
+    if (!extent.is_delta()) {
       read = part.size() == 0
                  ? absl::OkStatus()
-                 : stretch.Read(part, links_[0].block, visit, Ignore);
+                 : extent.Read(part, links_[0].block, visit, Ignore);
       if (!read.ok()) return read;
       continue;
     }
@@ -103,17 +103,17 @@ absl::Status TableChain::Read(BucketRange buckets,
 
 size_t TableChain::BaseOf(uint32_t bucket) const {
   size_t i = 0;
-  while (i < links_.size() && links_[i].table->StretchOf(bucket).is_delta()) {
+  while (i < links_.size() && links_[i].table->ExtentOf(bucket).is_delta()) {
     ++i;
   }
   return i;
 }
 
 absl::Status TableChain::ReadNewer(uint32_t bucket, size_t count,
-                                   RowStretch::VisitRemoved visit_removed) {
+                                   RowExtent::VisitRemoved visit_removed) {
   changes_.clear();
   for (size_t i = 0; i < count; ++i) {
-    absl::Status read = links_[i].table->StretchOf(bucket).ReadBucket(
+    absl::Status read = links_[i].table->ExtentOf(bucket).ReadBucket(
         bucket, links_[i].block, &bytes_[i],
         [&](const StoredRow& row) {
           changes_.push_back(
@@ -139,7 +139,7 @@ absl::Status TableChain::ReadNewer(uint32_t bucket, size_t count,
                b.kind == Change::Kind::kCandidate;
       });
   if (both != changes_.end()) {
-    return links_[both->link].table->StretchOf(bucket).Damaged(
+    return links_[both->link].table->ExtentOf(bucket).Damaged(
         bucket, absl::StrCat("row ", both->id, " is a candidate, too"));
   }
   changes_.erase(std::unique(changes_.begin(), changes_.end(),
@@ -152,7 +152,7 @@ absl::Status TableChain::ReadNewer(uint32_t bucket, size_t count,
 
 absl::Status TableChain::Merge(uint32_t bucket, size_t count,
                                CheckpointReader::VisitRow visit_row,
-                               RowStretch::VisitRemoved visit_removed) {
+                               RowExtent::VisitRemoved visit_removed) {
   const size_t base = BaseOf(bucket);
   absl::Status status = ReadNewer(bucket, std::min(base, count), visit_removed);
   if (!status.ok()) return status;
@@ -166,7 +166,7 @@ absl::Status TableChain::Merge(uint32_t bucket, size_t count,
       if (next->kind != kind) continue;
       absl::Status visited = visit_row(next->row);
       if (absl::IsDataLoss(visited)) {
-        visited = links_[next->link].table->StretchOf(bucket).Damaged(
+        visited = links_[next->link].table->ExtentOf(bucket).Damaged(
             bucket, visited.message());
       }
       if (!visited.ok()) return visited;
@@ -184,7 +184,7 @@ absl::Status TableChain::Merge(uint32_t bucket, size_t count,
     // The base's rows are visited where they lie. What ends the reading with
     // another link must not get the base's name.
     absl::Status of_changes;
-    status = links_[base].table->StretchOf(bucket).Read(
+    status = links_[base].table->ExtentOf(bucket).Read(
         {bucket, bucket + 1}, links_[base].block,
         [&](const StoredRow& row) {
           if (row.is_candidate) of_changes.Update(begin_candidates());
@@ -213,12 +213,12 @@ absl::Status TableChain::ReadMerged(uint32_t bucket,
       },
       Ignore);
   if (!read.ok()) return read;
-  const RowStretch& stretch = own().StretchOf(bucket);
-  const StoredBucket contents = stretch.Contents(bucket);
+  const RowExtent& extent = own().ExtentOf(bucket);
+  const StoredBucket contents = extent.Contents(bucket);
   if (rows == contents.all_rows && candidates == contents.all_candidates) {
     return absl::OkStatus();
   }
-  return stretch.Damaged(
+  return extent.Damaged(
       bucket,
       absl::StrCat("has ", rows, " rows and ", candidates,
                    " candidates with those of its chain, and should have ",
@@ -252,7 +252,7 @@ absl::Status TableChain::ReadChanges(
         note_removed);
     for (size_t i = std::min(BaseOf(bucket) + 1, in_chain);
          read.ok() && i < line.size(); ++i) {
-      read = line[i].table->StretchOf(bucket).Read(
+      read = line[i].table->ExtentOf(bucket).Read(
           {bucket, bucket + 1}, line[i].block,
           [](const StoredRow&) { return absl::OkStatus(); }, note_removed);
     }

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
-#include "common/checkpoint/row_stretch.h"
+#include "common/checkpoint/row_extent.h"
 #include "common/checkpoint/stored_table.h"
 #include "common/tensor/row_bucket.h"
 
@@ -66,13 +66,13 @@ class TableChain {
   size_t BaseOf(uint32_t bucket) const;
   // Reads the changes that the first `count` links have.
   absl::Status ReadNewer(uint32_t bucket, size_t count,
-                         RowStretch::VisitRemoved visit_removed);
+                         RowExtent::VisitRemoved visit_removed);
   // Visits what the first `count` links know of a bucket: rows, then
   // candidates, each in the order of ids; and, in no order, what they list as
   // removed.
   absl::Status Merge(uint32_t bucket, size_t count,
                      CheckpointReader::VisitRow visit_row,
-                     RowStretch::VisitRemoved visit_removed);
+                     RowExtent::VisitRemoved visit_removed);
   absl::Status ReadMerged(uint32_t bucket, CheckpointReader::VisitRow visit);
 
   std::vector<Link> links_;

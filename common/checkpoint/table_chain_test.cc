@@ -644,7 +644,7 @@ TEST_F(TableChainTest, IndicesOfChangesHaveToFit) {
                      [&](auto* r) { (r->*counts)()->Set(b, count); });
     }
   }
-  expect_damaged(second_, "has stretches up to byte",
+  expect_damaged(second_, "has extents up to byte",
                  [](auto* r) { r->set_removed_rows(b, 1); });
   for (const auto counts : {&proto::StoredRows::mutable_all_rows,
                             &proto::StoredRows::mutable_all_candidates,

@@ -15,7 +15,7 @@ namespace holdfast {
 // its parts, one after the other. Of a set above a limit it takes samples, so
 // that not all of it is read: of each part its size and some blocks, among them
 // the first and the last; the others lie anywhere, one in each of as many
-// stretches of equal size, at places that follow from the part's size alone. So
+// ranges of equal size, at places that follow from the part's size alone. So
 // it tells sets of other sizes or headers apart, and such as were made in
 // another way; a change of some bytes it may miss.
 //

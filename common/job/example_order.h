@@ -28,7 +28,7 @@ struct Shuffle {
 
   Kind kind = Kind::kFull;
   // Of kBlocks, at least 1. Larger blocks mix better, and are read from larger
-  // stretches of the data.
+  // ranges of the data.
   int64_t block = kDefaultBlock;
 };
 

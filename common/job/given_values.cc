@@ -13,11 +13,11 @@ constexpr size_t kHexDigits = 64;
 
 absl::Status CheckGiven(const proto::Initializer::Given& given,
                         uint64_t elements) {
-  const uint64_t digests = NumGivenStretches(elements);
+  const uint64_t digests = NumGivenRanges(elements);
   if (static_cast<uint64_t>(given.sha256_size()) != digests) {
     return absl::InvalidArgumentError(absl::StrCat(
         "given: ", given.sha256_size(), " digests, needed are ", digests,
-        ": one for each ", kGivenStretch, " of ", elements, " elements"));
+        ": one for each ", kGivenRange, " of ", elements, " elements"));
   }
   for (int i = 0; i < given.sha256_size(); ++i) {
     const std::string& digest = given.sha256(i);
@@ -48,9 +48,8 @@ std::string GivenDigest(absl::Span<const float> values) {
 
 proto::Initializer::Given GivenDigests(absl::Span<const float> values) {
   proto::Initializer::Given given;
-  for (uint64_t i = 0; i < NumGivenStretches(values.size()); ++i) {
-    given.add_sha256(
-        GivenDigest(values.subspan(i * kGivenStretch, kGivenStretch)));
+  for (uint64_t i = 0; i < NumGivenRanges(values.size()); ++i) {
+    given.add_sha256(GivenDigest(values.subspan(i * kGivenRange, kGivenRange)));
   }
   return given;
 }

@@ -1,7 +1,7 @@
 // First values that whoever declares a variable has (proto::Initializer.Given).
 //
-// A variable's values have a digest for each stretch of kGivenStretch elements
-// (the last may be shorter), so whoever holds one stretch can tell whether it
+// A variable's values have a digest for each range of kGivenRange elements
+// (the last may be shorter), so whoever holds one range can tell whether it
 // is the declared one, however the variable is cut. Pure functions, safe from
 // any thread.
 #ifndef HOLDFAST_COMMON_JOB_GIVEN_VALUES_H_
@@ -19,11 +19,11 @@ namespace holdfast {
 
 // Elements: 1 MiB of float32. A longer one is sent in vain to more ps, where a
 // variable is cut small; a shorter one makes declarations longer.
-inline constexpr uint64_t kGivenStretch = uint64_t{1} << 18;
+inline constexpr uint64_t kGivenRange = uint64_t{1} << 18;
 
 // Of a variable with so many elements.
-constexpr uint64_t NumGivenStretches(uint64_t elements) {
-  return elements / kGivenStretch + (elements % kGivenStretch != 0);
+constexpr uint64_t NumGivenRanges(uint64_t elements) {
+  return elements / kGivenRange + (elements % kGivenRange != 0);
 }
 
 // Errors: INVALID_ARGUMENT when a variable of so many elements has another
@@ -31,11 +31,11 @@ constexpr uint64_t NumGivenStretches(uint64_t elements) {
 absl::Status CheckGiven(const proto::Initializer::Given& given,
                         uint64_t elements);
 
-// The digest of one stretch, or of `values` that are one.
+// The digest of one range, or of `values` that are one.
 std::string GivenDigest(const Buffer& values);
 std::string GivenDigest(absl::Span<const float> values);
 
-// Those of all stretches.
+// Those of all ranges.
 proto::Initializer::Given GivenDigests(absl::Span<const float> values);
 
 }  // namespace holdfast

@@ -24,10 +24,10 @@ TEST(GivenValuesTest, DigestIsThatOfLittleEndianBytes) {
   EXPECT_EQ(GivenDigest(in_two), kOneMinusTwo);
 }
 
-TEST(GivenValuesTest, EachStretchHasItsOwn) {
-  std::vector<float> values(kGivenStretch + 2);
-  values[kGivenStretch] = 1;
-  values[kGivenStretch + 1] = -2;
+TEST(GivenValuesTest, EachRangeHasItsOwn) {
+  std::vector<float> values(kGivenRange + 2);
+  values[kGivenRange] = 1;
+  values[kGivenRange + 1] = -2;
   // head -c 1048576 /dev/zero | sha256sum
   EXPECT_THAT(
       GivenDigests(values).sha256(),
@@ -35,22 +35,22 @@ TEST(GivenValuesTest, EachStretchHasItsOwn) {
           "30e14955ebf1352266dc2ff8067e68104607e750abb9d3b36582b8af909fcb58",
           kOneMinusTwo));
   EXPECT_THAT(GivenDigests({}).sha256(), IsEmpty());
-  values.resize(kGivenStretch);
+  values.resize(kGivenRange);
   EXPECT_EQ(GivenDigests(values).sha256_size(), 1);
 }
 
-TEST(GivenValuesTest, EachStretchNeedsADigest) {
-  const std::vector<float> values(kGivenStretch + 1);
+TEST(GivenValuesTest, EachRangeNeedsADigest) {
+  const std::vector<float> values(kGivenRange + 1);
   proto::Initializer::Given given = GivenDigests(values);
-  EXPECT_TRUE(CheckGiven(given, kGivenStretch + 1).ok());
+  EXPECT_TRUE(CheckGiven(given, kGivenRange + 1).ok());
   EXPECT_TRUE(CheckGiven({}, 0).ok());
-  EXPECT_EQ(CheckGiven(given, kGivenStretch).message(),
+  EXPECT_EQ(CheckGiven(given, kGivenRange).message(),
             "given: 2 digests, needed are 1: one for each 262144 of 262144 "
             "elements");
   for (const std::string& bad : {std::string(), std::string(63, 'a'),
                                  std::string(64, 'A'), std::string(64, 'g')}) {
     given.set_sha256(1, bad);
-    EXPECT_EQ(CheckGiven(given, kGivenStretch + 1).message(),
+    EXPECT_EQ(CheckGiven(given, kGivenRange + 1).message(),
               "given.sha256[1]: not 64 lower-case hexadecimal digits")
         << bad;
   }

@@ -40,7 +40,7 @@ using GlobalStep = Id<struct GlobalStepTag>;
 using Incarnation = Id<struct IncarnationTag>;
 // A push's number within its worker's incarnation, from 1.
 using PushSequence = Id<struct PushSequenceTag>;
-// A stretch of a job's life in which no shard has lost state, from 1.
+// A period of a job's life in which no shard has lost state, from 1.
 using Generation = Id<struct GenerationTag>;
 
 }  // namespace holdfast

@@ -1,5 +1,6 @@
 // What may change when a job goes on from its checkpoints, with a job file or a
-// script that has been edited (docs/recovery.md, "With another job file").
+// script that has been edited (docs/protocol/recovery.md, "With another job
+// file").
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_JOB_RESUMED_DECLARATION_H_

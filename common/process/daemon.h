@@ -65,7 +65,7 @@ struct ConnectionFlags {
 absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
 
 // What --same_host and --same_host_dir say of tasks of the same host
-// (docs/same_host.md).
+// (docs/protocol/same_host.md).
 struct SameHostFlags {
   bool enabled = true;
   // Where the sockets lie; empty: wherever.

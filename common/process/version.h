@@ -9,7 +9,7 @@ namespace holdfast {
 
 // The release that this program is of: 0, the version of the protocol
 // (kProtocolVersion), and a number that rises with each release of that
-// protocol. docs/compatibility.md says what it promises.
+// protocol. docs/operating/compatibility.md says what it promises.
 inline constexpr char kVersion[] = "0.8.0";
 
 // What `program` prints for --version, and first in its log: "ps_server 0.8.0

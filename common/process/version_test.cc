@@ -24,7 +24,7 @@ TEST(VersionTest, HasTheProtocolsNumber) {
 
 TEST(VersionTest, IsThatOfTheDocs) {
   std::stringstream docs;
-  docs << std::ifstream("docs/compatibility.md").rdbuf();
+  docs << std::ifstream("docs/operating/compatibility.md").rdbuf();
   EXPECT_THAT(docs.str(), HasSubstr(absl::StrCat("| ", kVersion, " |")));
   EXPECT_THAT(docs.str(),
               HasSubstr(absl::StrCat("| ", kProtocolVersion, " |")));

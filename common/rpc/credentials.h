@@ -23,7 +23,7 @@ namespace holdfast {
 std::vector<std::string> IdentityUrisOf(const x509_st& certificate);
 
 // What a process shows its peers, and asks of them: certificates of one
-// authority (docs/security.md), or nothing.
+// authority (docs/operating/security.md), or nothing.
 //
 // A copy is cheap, and is the same. Thread-safe.
 class Credentials {

@@ -8,7 +8,7 @@
 namespace holdfast {
 
 // Of the contracts in proto/. Tasks of other versions are refused. What changes
-// with it is told in docs/compatibility.md.
+// with it is told in docs/operating/compatibility.md.
 inline constexpr uint32_t kProtocolVersion = 8;
 
 // Bytes of tensors in one message, at most. Larger ones make a call's latency
@@ -22,8 +22,9 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 // and what surrounds each of them.
 inline constexpr uint64_t kMaxPullBytes = uint64_t{12} << 20;
 
-// Bytes of a stretch that is lent to a neighbour, at least (docs/same_host.md):
-// smaller ones are sent, which costs less (docs/performance.md, "On one host").
+// Bytes of a range that is lent to a neighbour, at least
+// (docs/protocol/same_host.md): smaller ones are sent, which costs less
+// (docs/performance.md, "On one host").
 inline constexpr uint64_t kMinLentBytes = 64 << 10;
 
 // How long a server parks a call at most, whatever the caller asks for.

@@ -29,7 +29,7 @@
 
 namespace holdfast {
 
-// A task's membership in a cluster (docs/recovery.md, L1 and L2): its
+// A task's membership in a cluster (docs/protocol/recovery.md, L1 and L2): its
 // incarnation, and the lease that a thread of its own keeps alive over a
 // connection of its own. By the same way the task hears at once of new
 // generations, and of what becomes of the job.

@@ -1,5 +1,5 @@
 // Messages that carry tensors, to and from the bytes of a call
-// (docs/wire_format.md). Their bytes are those that the generated code writes
+// (docs/formats/wire.md). Their bytes are those that the generated code writes
 // and reads; but the elements of tensors are sent from where they lie, and stay
 // where they came in.
 #ifndef HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_

@@ -345,9 +345,9 @@ TYPED_TEST(TensorMessageTest, MutatedBytesAreReadAsTheGeneratedParserDoes) {
   EXPECT_LT(taken, kSeeds * kMutations * 19 / 20);
 }
 
-// The bytes before the bars of docs/wire_format.md, where they begin lines.
+// The bytes before the bars of docs/formats/wire.md, where they begin lines.
 std::string DocumentedBytes() {
-  std::ifstream file("docs/wire_format.md");
+  std::ifstream file("docs/formats/wire.md");
   std::string bytes;
   for (std::string line; std::getline(file, line);) {
     const std::pair<std::string, std::string> parts =

@@ -34,9 +34,9 @@ absl::StatusOr<ClockReading> CompareClocks(
 // them.
 ClockReading Span(const ClockReading& a, const ClockReading& b);
 
-// A task's part in traces of the whole cluster (docs/tracing.md): records when
-// the answers to the renewals of its lease say so, finds out how its clock
-// compares with that of ps 0, and sends what it has recorded.
+// A task's part in traces of the whole cluster (docs/operating/tracing.md):
+// records when the answers to the renewals of its lease say so, finds out how
+// its clock compares with that of ps 0, and sends what it has recorded.
 //
 // It has a thread from the first trace on, which waits where there is none.
 //

@@ -57,7 +57,7 @@ struct SharedArena::State {
   // By their size.
   absl::flat_hash_map<size_t, std::vector<char*>> spare ABSL_GUARDED_BY(mutex);
   // Memory of spare pieces from before the last Renew, by address: what lies
-  // side by side in one file is one stretch.
+  // side by side in one file is one range.
   std::map<char*, size_t> loose ABSL_GUARDED_BY(mutex);
   uint64_t renewals ABSL_GUARDED_BY(mutex) = 0;
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;

@@ -250,7 +250,7 @@ TEST(SharedArenaTest, PiecesOfFormerSizesServeForOthers) {
   arena.Renew();
   EXPECT_EQ(arena.bytes(), bytes);
   former.clear();
-  // Side by side, three huge pages are one stretch; `kept` is not of it.
+  // Side by side, three huge pages are one range; `kept` is not of it.
   const auto large = Take(arena, 3 * kHuge);
   EXPECT_EQ(places.count(large.get()), 1u);
   EXPECT_TRUE(large.get() + 3 * kHuge <= kept.get() ||

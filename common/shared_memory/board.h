@@ -16,8 +16,9 @@
 
 namespace holdfast {
 
-// Loans of one link, and their states, as docs/same_host.md tells ("A loan's
-// word"). The words are shared with a process that may write anything there.
+// Loans of one link, and their states, as docs/protocol/same_host.md tells ("A
+// loan's word"). The words are shared with a process that may write anything
+// there.
 
 // Which word of a board, and with which number.
 struct LoanId {

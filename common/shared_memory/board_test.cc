@@ -18,7 +18,7 @@
 namespace holdfast {
 namespace {
 
-// As docs/same_host.md has them.
+// As docs/protocol/same_host.md has them.
 enum State : uint64_t { kFree = 0, kOffered = 1, kHeld = 2, kReturned = 3 };
 uint64_t Word(LoanId loan, State state) { return loan.serial << 2 | state; }
 

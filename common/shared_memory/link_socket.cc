@@ -30,7 +30,7 @@ namespace holdfast {
 namespace {
 
 // A message on the wire, in the order of bytes of the host that both ends run
-// on: docs/same_host.md, "Bytes". Members lie without gaps.
+// on: docs/protocol/same_host.md, "Bytes". Members lie without gaps.
 struct Packet {
   char magic[4];
   uint32_t kind;

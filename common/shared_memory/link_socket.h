@@ -16,8 +16,8 @@
 
 namespace holdfast {
 
-// What is said on a link's socket, in one packet each (docs/same_host.md,
-// "Making a link").
+// What is said on a link's socket, in one packet each
+// (docs/protocol/same_host.md, "Making a link").
 struct LinkMessage {
   enum class Kind : uint32_t {
     // The client's first: `link`, `secret`; `fd` is its board.

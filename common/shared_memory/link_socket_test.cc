@@ -117,7 +117,8 @@ bool IsSameFile(const UniqueFd& a, const UniqueFd& b) {
          of_a.st_ino == of_b.st_ino && of_a.st_dev == of_b.st_dev;
 }
 
-// The bytes of a message as the wire has them (docs/same_host.md, "Bytes").
+// The bytes of a message as the wire has them (docs/protocol/same_host.md,
+// "Bytes").
 std::string Bytes(uint32_t kind, uint32_t zero = 0) {
   std::string bytes(48, '\0');
   std::memcpy(&bytes[0], "HFL1", 4);

@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kFloat = sizeof(float);
 constexpr size_t kHalf = 2;
-// A stretch of INT8 with its scale.
-constexpr size_t kInt8Bytes = kFloat + kInt8Stretch;
+// A range of INT8 with its scale.
+constexpr size_t kInt8Bytes = kFloat + kInt8Range;
 // The most elements whose indices TOP_K writes in 16 bits.
 constexpr uint64_t kShortIndices = 1 << 16;
 
@@ -104,7 +104,7 @@ class Cursor {
 std::optional<uint64_t> Int8Size(uint64_t bytes) {
   const uint64_t rest = bytes % kInt8Bytes;
   if (rest > 0 && rest <= kFloat) return std::nullopt;
-  return bytes / kInt8Bytes * kInt8Stretch + (rest > 0 ? rest - kFloat : 0);
+  return bytes / kInt8Bytes * kInt8Range + (rest > 0 ? rest - kFloat : 0);
 }
 
 // What TOP_K keeps; it lies in one piece and aligned.
@@ -260,7 +260,7 @@ uint64_t EncodedBytes(proto::Encoding encoding, uint64_t size, uint64_t kept) {
     case proto::BFLOAT16:
       return kHalf * size;
     case proto::INT8:
-      return size + (size + kInt8Stretch - 1) / kInt8Stretch * kFloat;
+      return size + (size + kInt8Range - 1) / kInt8Range * kFloat;
     case proto::TOP_K:
       return kept * KeptBytes(size);
     default:
@@ -343,13 +343,13 @@ void Decode(const EncodedElements& elements, uint64_t begin,
     }
     case proto::INT8: {
       while (left > 0) {
-        const uint64_t within = begin % kInt8Stretch;
-        const size_t scale_at = begin / kInt8Stretch * kInt8Bytes;
+        const uint64_t within = begin % kInt8Range;
+        const size_t scale_at = begin / kInt8Range * kInt8Bytes;
         Cursor cursor(elements.data, scale_at);
         float scale;
         cursor.Read(&scale, kFloat);
         if (within > 0) cursor = {elements.data, scale_at + kFloat + within};
-        const size_t run = std::min<size_t>(left, kInt8Stretch - within);
+        const size_t run = std::min<size_t>(left, kInt8Range - within);
         cursor.ReadRuns(1, run, [&](const char* bytes, size_t run) {
           DecodeInt8(simd, bytes, run, scale, to);
           to += run;
@@ -406,11 +406,10 @@ EncodedElements EncodeWithFeedback(proto::Encoding encoding, uint64_t kept,
                                before.data(), size, out, after.data());
       break;
     case proto::INT8: {
-      for (size_t begin = 0; begin < size; begin += kInt8Stretch) {
+      for (size_t begin = 0; begin < size; begin += kInt8Range) {
         EncodeInt8(BestSimd(), gradient.data() + begin, before.data() + begin,
-                   std::min<size_t>(kInt8Stretch, size - begin),
-                   out + begin / kInt8Stretch * kInt8Bytes,
-                   after.data() + begin);
+                   std::min<size_t>(kInt8Range, size - begin),
+                   out + begin / kInt8Range * kInt8Bytes, after.data() + begin);
       }
       break;
     }

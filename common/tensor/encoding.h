@@ -1,4 +1,4 @@
-// How elements are written on the wire (docs/wire_format.md).
+// How elements are written on the wire (docs/formats/wire.md).
 //
 // Pure functions, safe from any thread. All CPUs give the same bits.
 #ifndef HOLDFAST_COMMON_TENSOR_ENCODING_H_
@@ -15,7 +15,7 @@
 namespace holdfast {
 
 // Elements to one scale of INT8.
-inline constexpr uint64_t kInt8Stretch = 512;
+inline constexpr uint64_t kInt8Range = 512;
 
 // Float32 elements as they came.
 struct EncodedElements {

@@ -1,5 +1,5 @@
 // The rates of common/tensor/encoding.h, in GB of float32 per second, beside
-// that of a memcpy: of a gradient of 64 MB in stretches of 4 MiB, as a push has
+// that of a memcpy: of a gradient of 64 MB in ranges of 4 MiB, as a push has
 // them; and of the same with what every CPU of this architecture has.
 
 #include <benchmark/benchmark.h>
@@ -16,8 +16,8 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kStretch = 1 << 20;
-constexpr size_t kSize = 16 * kStretch;
+constexpr size_t kRange = 1 << 20;
+constexpr size_t kSize = 16 * kRange;
 // As much as is decoded at a time (ps_server/shard/apply_step.cc).
 constexpr size_t kBlock = 2048;
 
@@ -57,16 +57,16 @@ std::vector<EncodedElements> EncodeAll(proto::Encoding encoding,
                                        const std::vector<float>& before,
                                        std::vector<float>* after,
                                        const std::shared_ptr<char>& memory) {
-  constexpr uint64_t kKept = kStretch / 100;
+  constexpr uint64_t kKept = kRange / 100;
   std::vector<EncodedElements> encoded;
   char* to = memory.get();
-  for (size_t begin = 0; begin < kSize; begin += kStretch) {
+  for (size_t begin = 0; begin < kSize; begin += kRange) {
     encoded.push_back(EncodeWithFeedback(
-        encoding, kKept, absl::MakeSpan(gradient).subspan(begin, kStretch),
-        absl::MakeSpan(before).subspan(begin, kStretch),
-        absl::MakeSpan(*after).subspan(begin, kStretch),
+        encoding, kKept, absl::MakeSpan(gradient).subspan(begin, kRange),
+        absl::MakeSpan(before).subspan(begin, kRange),
+        absl::MakeSpan(*after).subspan(begin, kRange),
         std::shared_ptr<char>(memory, to)));
-    to += EncodedBytes(encoding, kStretch, kKept);
+    to += EncodedBytes(encoding, kRange, kKept);
   }
   return encoded;
 }
@@ -96,7 +96,7 @@ void BM_Decode(benchmark::State& state) {
   std::vector<float> block(kBlock);
   for (auto _ : state) {
     for (const EncodedElements& elements : encoded) {
-      for (size_t begin = 0; begin < kStretch; begin += kBlock) {
+      for (size_t begin = 0; begin < kRange; begin += kBlock) {
         Decode(elements, begin, absl::MakeSpan(block));
         benchmark::ClobberMemory();
       }

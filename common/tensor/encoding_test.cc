@@ -208,7 +208,7 @@ TEST(EncodingTest, Int8ByHand) {
               ElementsAre(254, 0, -2, 2, 2, 2));
 }
 
-TEST(EncodingTest, Int8HasAScaleForEachStretch) {
+TEST(EncodingTest, Int8HasAScaleForEachRange) {
   for (const size_t size : {1u, 511u, 512u, 513u, 1024u, 1100u}) {
     SCOPED_TRACE(size);
     std::vector<float> gradient(size, 1.0f);
@@ -217,7 +217,7 @@ TEST(EncodingTest, Int8HasAScaleForEachStretch) {
     const EncodedElements elements = sender.Send(gradient);
     EXPECT_EQ(elements.data.size(), size + 4 * ((size + 511) / 512));
     EXPECT_EQ(EncodedBytes(proto::INT8, size, 0), elements.data.size());
-    // As the whole of its stretch has one value: 127 x (value / 127).
+    // As the whole of its range has one value: 127 x (value / 127).
     const std::vector<float> values = Decoded(elements);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_FLOAT_EQ(values[i], gradient[i]) << i;

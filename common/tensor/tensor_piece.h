@@ -12,7 +12,7 @@
 
 namespace holdfast {
 
-// A stretch of a variable, or rows of a table, with its values:
+// A range of a variable, or rows of a table, with its values:
 // proto::TensorPart, whose bytes are a Buffer.
 struct TensorPiece {
   std::string variable;
@@ -28,7 +28,7 @@ struct TensorPiece {
   // Set: `data` is that of rows of the embedding table `variable`.
   std::optional<proto::RowIds> rows;
   // On the wire, in place of `data`: where the bytes lie in memory that both
-  // sides can read (docs/same_host.md).
+  // sides can read (docs/protocol/same_host.md).
   std::optional<proto::SharedBytes> shared;
 };
 

@@ -17,37 +17,35 @@
 namespace holdfast {
 namespace {
 
-struct Stretch {
+struct Range {
   absl::Time begin;
   absl::Time end;
 };
 
-// What any of the stretches covers, in order.
-std::vector<Stretch> Union(std::vector<Stretch> stretches) {
-  std::sort(
-      stretches.begin(), stretches.end(),
-      [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
-  std::vector<Stretch> joined;
-  for (const Stretch& stretch : stretches) {
-    if (joined.empty() || stretch.begin > joined.back().end) {
-      joined.push_back(stretch);
+// What any of the ranges covers, in order.
+std::vector<Range> Union(std::vector<Range> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> joined;
+  for (const Range& range : ranges) {
+    if (joined.empty() || range.begin > joined.back().end) {
+      joined.push_back(range);
     } else {
-      joined.back().end = std::max(joined.back().end, stretch.end);
+      joined.back().end = std::max(joined.back().end, range.end);
     }
   }
   return joined;
 }
 
-absl::Duration Length(const std::vector<Stretch>& stretches) {
+absl::Duration Length(const std::vector<Range>& ranges) {
   absl::Duration length;
-  for (const Stretch& stretch : stretches)
-    length += stretch.end - stretch.begin;
+  for (const Range& range : ranges) length += range.end - range.begin;
   return length;
 }
 
 // Of two that each are in order, what both cover.
-absl::Duration CommonLength(const std::vector<Stretch>& a,
-                            const std::vector<Stretch>& b) {
+absl::Duration CommonLength(const std::vector<Range>& a,
+                            const std::vector<Range>& b) {
   absl::Duration length;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     const absl::Time begin = std::max(a[i].begin, b[j].begin);
@@ -160,13 +158,13 @@ int64_t Tracer::dropped() const {
 }
 
 Tracer::Overlap Tracer::ComputeOverlap() const {
-  std::vector<Stretch> compute, model, rpc;
+  std::vector<Range> compute, model, rpc;
   for (const Stored& stored : spans_) {
     const TraceSpan& span = stored.span;
-    const Stretch stretch = {span.begin, span.end};
-    if (span.kind == TraceKind::kCompute) compute.push_back(stretch);
-    if (span.kind == TraceKind::kModel) model.push_back(stretch);
-    if (span.kind == TraceKind::kRpc) rpc.push_back(stretch);
+    const Range range = {span.begin, span.end};
+    if (span.kind == TraceKind::kCompute) compute.push_back(range);
+    if (span.kind == TraceKind::kModel) model.push_back(range);
+    if (span.kind == TraceKind::kRpc) rpc.push_back(range);
   }
   compute = Union(std::move(compute.empty() ? model : compute));
   rpc = Union(std::move(rpc));

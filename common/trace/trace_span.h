@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// What a span of a trace is (docs/tracing.md). The words stand in the file, as
-// the span's category.
+// What a span of a trace is (docs/operating/tracing.md). The words stand in the
+// file, as the span's category.
 enum class TraceKind {
   kStep,     // "step": the work on a step or ticket, from its begin to its end
   kModel,    // "model": a model, or a part of it

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Checks a job's folder of deploy/k8s before it is applied: what Kubernetes would take, and the
-# daemons would refuse once they run (docs/kubernetes.md).
+# daemons would refuse once they run (docs/operating/kubernetes.md).
 #
 #   deploy/k8s/check.sh FOLDER
 #

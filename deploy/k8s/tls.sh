@@ -1,5 +1,5 @@
 #!/bin/bash
-# Gives a job of deploy/k8s mutual TLS (docs/security.md): writes the component FOLDER/tls, for
+# Gives a job of deploy/k8s mutual TLS (docs/operating/security.md): writes the component FOLDER/tls, for
 # as many tasks as FOLDER/kustomization.yaml counts, whose "components:" is then to name it.
 #
 #   deploy/k8s/tls.sh FOLDER                  certificates by `holdfast certs`, as Secrets. For a

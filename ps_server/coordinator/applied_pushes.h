@@ -16,8 +16,8 @@
 namespace holdfast {
 
 // The union of what the shards have applied, of the pushes that are not booked
-// yet: what any shard has applied counts (docs/asynchronous.md, A5, and
-// docs/recovery.md, C2).
+// yet: what any shard has applied counts (docs/protocol/asynchronous.md, A5,
+// and docs/protocol/recovery.md, C2).
 //
 // Thread-compatible.
 class AppliedPushes {

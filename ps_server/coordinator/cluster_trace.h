@@ -23,7 +23,7 @@
 namespace holdfast {
 
 // A trace of the whole cluster: which steps are recorded, and what tasks have
-// recorded of them, for an operator to fetch (docs/tracing.md).
+// recorded of them, for an operator to fetch (docs/operating/tracing.md).
 //
 //   kNone --(1)--> kArming --(2)--> kRecording --(3)--> kCollecting
 //     ^               |                                  ^     |

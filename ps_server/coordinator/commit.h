@@ -10,7 +10,7 @@
 namespace holdfast {
 
 // Makes a version of the model of the open step, on every shard
-// (docs/life_of_a_step.md, steps 4 and 6).
+// (docs/protocol/life_of_a_step.md, steps 4 and 6).
 //
 //  1. The step is complete (OpenStep::IsComplete): S is what it has, with the
 //     weights and the scalars of the step. From here on the pushes of S are

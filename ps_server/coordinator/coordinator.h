@@ -42,9 +42,9 @@ namespace holdfast {
 //
 // A deterministic event machine: messages, replies of shards and archive, and
 // clock ticks in; replies and messages out, when the event is over (outbox.h).
-// What it does at each is told in docs/life_of_a_step.md, steps 3, 4 and 6, in
-// docs/asynchronous.md, steps A1, A4 and A5, and in docs/recovery.md; its
-// inside in docs/coordinator.md.
+// What it does at each is told in docs/protocol/life_of_a_step.md, steps 3, 4
+// and 6, in docs/protocol/asynchronous.md, steps A1, A4 and A5, and in
+// docs/protocol/recovery.md; its inside in docs/protocol/coordinator.md.
 //
 // This class takes a call to the part that it concerns, and decides what
 // follows from one part for the others. State is the parts' (job.h); what takes

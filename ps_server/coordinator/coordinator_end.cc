@@ -1,5 +1,5 @@
-// How the job ends: DONE, FAILED, or stopped by an operator (docs/recovery.md,
-// C5 and E1 to E4).
+// How the job ends: DONE, FAILED, or stopped by an operator
+// (docs/protocol/recovery.md, C5 and E1 to E4).
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // Workers that are lost or leave while an asynchronous job goes on: what
-// becomes of their tickets and pushes (docs/asynchronous.md, step A5).
+// becomes of their tickets and pushes (docs/protocol/asynchronous.md, step A5).
 #include <functional>
 #include <memory>
 #include <string>

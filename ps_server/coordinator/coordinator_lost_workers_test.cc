@@ -1,5 +1,5 @@
 // Who is here: leases, newcomers, and what a job does without those that are
-// lost (docs/recovery.md, L1 to L5).
+// lost (docs/protocol/recovery.md, L1 to L5).
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,5 @@
-// Who is here, as the coordinator takes it: docs/recovery.md, L1 to L5.
+// Who is here, as the coordinator takes it: docs/protocol/recovery.md, L1 to
+// L5.
 #include <optional>
 #include <string>
 #include <utility>

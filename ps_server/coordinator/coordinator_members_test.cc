@@ -1,4 +1,5 @@
-// Who may join, and whose lease has run out (docs/recovery.md, L1 to L3).
+// Who may join, and whose lease has run out (docs/protocol/recovery.md, L1 to
+// L3).
 #include <cstdint>
 #include <functional>
 #include <string>

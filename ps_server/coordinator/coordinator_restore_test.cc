@@ -1,5 +1,5 @@
 // Generations and the journal: where a job goes on from when a shard, or the
-// coordinator itself, has lost its state (docs/recovery.md, G1 to G6).
+// coordinator itself, has lost its state (docs/protocol/recovery.md, G1 to G6).
 #include <string>
 #include <vector>
 

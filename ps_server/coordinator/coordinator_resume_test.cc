@@ -1,4 +1,5 @@
-// A job goes on with an edited job file or script (docs/recovery.md, J1 to J3).
+// A job goes on with an edited job file or script (docs/protocol/recovery.md,
+// J1 to J3).
 #include <string>
 
 #include "absl/strings/match.h"

@@ -1,5 +1,5 @@
 // Checkpoints: when they are taken, what they hold, and when they count
-// (docs/recovery.md, C1 to C5).
+// (docs/protocol/recovery.md, C1 to C5).
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // A job that an operator stops: what is in flight is decided, then saved, and
-// the next start goes on from there (docs/recovery.md, E1 to E4).
+// the next start goes on from there (docs/protocol/recovery.md, E1 to E4).
 #include <cstdint>
 #include <optional>
 #include <string>

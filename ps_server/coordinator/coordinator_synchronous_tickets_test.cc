@@ -1,4 +1,4 @@
-// Tickets of synchronous jobs (docs/life_of_a_step.md).
+// Tickets of synchronous jobs (docs/protocol/life_of_a_step.md).
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,5 @@
-// Tickets: how they are handed out, booked and returned (docs/asynchronous.md,
-// steps A1 and A4).
+// Tickets: how they are handed out, booked and returned
+// (docs/protocol/asynchronous.md, steps A1 and A4).
 #include <algorithm>
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Tickets, as workers take them and tell them spent: docs/asynchronous.md, A1
-// and A4.
+// Tickets, as workers take them and tell them spent:
+// docs/protocol/asynchronous.md, A1 and A4.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // First values that workers give: what the coordinator asks for, and of whom
-// (docs/recovery.md, "First values").
+// (docs/protocol/recovery.md, "First values").
 #include <cstdint>
 #include <memory>
 #include <string>

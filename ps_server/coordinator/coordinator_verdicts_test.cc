@@ -1,5 +1,6 @@
 // What the coordinator does not take a worker's word for
-// (docs/life_of_a_step.md, P1; docs/asynchronous.md, P2 and P3).
+// (docs/protocol/life_of_a_step.md, P1; docs/protocol/asynchronous.md, P2 and
+// P3).
 #include <string>
 #include <vector>
 

@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// Shuts out lives of workers, on every shard (docs/asynchronous.md, A5, and
-// docs/recovery.md, L4).
+// Shuts out lives of workers, on every shard (docs/protocol/asynchronous.md,
+// A5, and docs/protocol/recovery.md, L4).
 //
 //  1. Fence(lives) goes to every shard until each has confirmed. A shard then
 //     refuses the lives, and tells what it has applied of them: the union of

@@ -32,7 +32,7 @@ absl::Status CheckSameDeclaration(const TaskId& task,
 // the first of them declared.
 //
 // A job that goes on from a journal is open to change until it is settled:
-// docs/recovery.md, J1 to J3.
+// docs/protocol/recovery.md, J1 to J3.
 //
 // Thread-compatible.
 class JobDeclaration {

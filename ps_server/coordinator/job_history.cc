@@ -54,7 +54,7 @@ void JobHistory::AddPoint(proto::HistoryPoint point) {
   if (points_.empty()) points_.reserve(kMostPoints);
   points_.push_back(std::move(point));
   // At this moment rather than with the next point, so that the newest point is
-  // the first of its stretch also by the doubled stride.
+  // the first of its range also by the doubled stride.
   if (points_.size() >= kMostPoints) Thin();
   SetNext();
 }
@@ -81,11 +81,11 @@ void JobHistory::Thin() {
   size_t begin = 0;
   uint64_t last = 0;
   for (size_t i = 0; i < points_.size(); ++i) {
-    const uint64_t stretch = points_[i].step() / stride_;
-    if (stretch == last) continue;
+    const uint64_t range = points_[i].step() / stride_;
+    if (range == last) continue;
     kept.push_back(Merged(begin, i + 1));
     begin = i + 1;
-    last = stretch;
+    last = range;
   }
   // What is left over at the end stays as one point, so that nothing is lost.
   if (begin < points_.size()) kept.push_back(Merged(begin, points_.size()));

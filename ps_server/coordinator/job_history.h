@@ -13,8 +13,8 @@ namespace holdfast {
 // The course of a job, for people: a point per step, thinned evenly, and the
 // results of evaluations.
 //
-// Steps are divided into stretches of `stride` steps, and the first point of
-// each stretch is kept. When there are too many points the stride doubles; a
+// Steps are divided into ranges of `stride` steps, and the first point of
+// each range is kept. When there are too many points the stride doubles; a
 // point that goes leaves its loss to the next one, weighted by the examples. So
 // what is kept follows from the steps alone.
 //

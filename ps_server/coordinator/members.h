@@ -87,8 +87,8 @@ inline bool IsEvaluator(const TaskId& task) {
 }
 
 // The tasks of a job: who holds which place, and who is silent
-// (docs/recovery.md, L1 to L3). Answers Register and RenewLease, and parks
-// them. What follows for the job from who is here is its owner's.
+// (docs/protocol/recovery.md, L1 to L3). Answers Register and RenewLease, and
+// parks them. What follows for the job from who is here is its owner's.
 //
 // Thread-compatible. Part of an event machine. No call of a task costs more
 // where there are more tasks.

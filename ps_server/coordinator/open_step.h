@@ -20,9 +20,9 @@
 
 namespace holdfast {
 
-// The step that contributions are made to (docs/life_of_a_step.md, steps 3 and
-// 4): who sits in it, who waits for its verdict, and whether it is complete.
-// Synchronous jobs; others never open one.
+// The step that contributions are made to (docs/protocol/life_of_a_step.md,
+// steps 3 and 4): who sits in it, who waits for its verdict, and whether it is
+// complete. Synchronous jobs; others never open one.
 //
 // Thread-compatible.
 class OpenStep {

@@ -13,8 +13,8 @@
 namespace holdfast {
 
 // Ends a job that waits for too long, with the name of what it waited for: no
-// wait is without a limit (the tables at the end of docs/life_of_a_step.md and
-// docs/asynchronous.md).
+// wait is without a limit (the tables at the end of
+// docs/protocol/life_of_a_step.md and docs/protocol/asynchronous.md).
 //
 // Thread-compatible.
 class Patience {

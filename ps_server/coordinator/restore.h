@@ -19,7 +19,7 @@
 namespace holdfast {
 
 // Begins a generation, and gives every shard the state that it goes on from
-// (docs/recovery.md, G1 to G5).
+// (docs/protocol/recovery.md, G1 to G5).
 //
 //  1. [G1] A shard or the coordinator has lost its state. What the generation
 //     had is lost, too; the journal finishes what is under way.

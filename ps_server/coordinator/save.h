@@ -25,8 +25,8 @@
 
 namespace holdfast {
 
-// Takes checkpoints, one at a time (docs/recovery.md, C1 to C5), and knows what
-// is durable.
+// Takes checkpoints, one at a time (docs/protocol/recovery.md, C1 to C5), and
+// knows what is durable.
 //
 //  1. [C1] One is due: by the schedule, as somebody asks for it, or as the last
 //     of a job that is finished, or stops.

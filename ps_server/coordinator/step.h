@@ -33,7 +33,7 @@ uint32_t NumSeatsOf(uint32_t replica, uint32_t replicas_to_aggregate,
 //
 // Of N = replicas_to_aggregate and M = total_num_replicas, a step has max(N, M)
 // seats; seat i belongs to the worker with replica index i mod M; N offers
-// close it (docs/life_of_a_step.md, step 4).
+// close it (docs/protocol/life_of_a_step.md, step 4).
 //
 // Thread-compatible.
 class Step {

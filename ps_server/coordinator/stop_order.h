@@ -14,8 +14,8 @@
 namespace holdfast {
 
 // An operator's wish that the job stops and can go on later, and the calls that
-// wait for that (docs/recovery.md, E1 to E4). It outlives generations, and ends
-// with the coordinator's life.
+// wait for that (docs/protocol/recovery.md, E1 to E4). It outlives generations,
+// and ends with the coordinator's life.
 //
 // Thread-compatible.
 class StopOrder {

@@ -23,8 +23,9 @@
 
 namespace holdfast {
 
-// Who holds which ticket, and who may have the next one (docs/asynchronous.md,
-// A1 and A4): the pool, the clock of each worker, and the requests that wait.
+// Who holds which ticket, and who may have the next one
+// (docs/protocol/asynchronous.md, A1 and A4): the pool, the clock of each
+// worker, and the requests that wait.
 //
 // A worker's clock is the number of tickets that it has spent, counted from
 // where it joined; a staleness bound holds requests back by it.

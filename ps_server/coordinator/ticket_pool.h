@@ -15,9 +15,9 @@
 
 namespace holdfast {
 
-// The tickets of a job (docs/asynchronous.md): indices 0 to total - 1, each of
-// which is left, out with a push, or spent. Those that were returned are handed
-// out again first.
+// The tickets of a job (docs/protocol/asynchronous.md): indices 0 to total - 1,
+// each of which is left, out with a push, or spent. Those that were returned
+// are handed out again first.
 //
 // Thread-compatible.
 // Invariant: left() + num_out() + spent() is the total.

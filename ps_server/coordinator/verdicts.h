@@ -18,7 +18,8 @@ namespace holdfast {
 
 // What the coordinator has decided about pushes of a generation, for as long as
 // their workers may ask; and the receipts by which a worker proves what it says
-// of a push before that is believed (docs/life_of_a_step.md, Receipts).
+// of a push before that is believed (docs/protocol/life_of_a_step.md,
+// Receipts).
 //
 // Thread-compatible.
 // Invariant: a push that was given a verdict gets the same one.

@@ -30,14 +30,14 @@ namespace holdfast {
 //
 // and what is left goes to pushes that come early, then, nine tenths of it, to
 // tables without max_rows, then to versions that processes of the same host
-// read in place (docs/same_host.md), T each, then to pinned versions; with
-// tables, half of it, and the other half to copies of rows that change while a
-// version is held. These may become more, for a checkpoint or a pin that is
-// held for long: then no further version is pinned.
-// Not counted are the process itself, some 30 MB, and what lies around tensors
-// in gRPC's buffers, 20 to 50 MB (docs/performance.md). Parts lie in the memory
-// that is reserved for their push from their first byte, and answers are sent
-// from the versions; but one that is encoded is a copy, until it is sent.
+// read in place (docs/protocol/same_host.md), T each, then to pinned versions;
+// with tables, half of it, and the other half to copies of rows that change
+// while a version is held. These may become more, for a checkpoint or a pin
+// that is held for long: then no further version is pinned. Not counted are the
+// process itself, some 30 MB, and what lies around tensors in gRPC's buffers,
+// 20 to 50 MB (docs/performance.md). Parts lie in the memory that is reserved
+// for their push from their first byte, and answers are sent from the versions;
+// but one that is encoded is a copy, until it is sent.
 struct MemoryPlan {
   // The sum above.
   int64_t needed_bytes = 0;

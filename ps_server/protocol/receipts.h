@@ -19,7 +19,8 @@ namespace holdfast {
 
 // Receipts prove to the coordinator and to the shards what one of them has told
 // a worker, so that none has to take the worker's word for it
-// (docs/life_of_a_step.md, P1; docs/asynchronous.md, P2 and P3).
+// (docs/protocol/life_of_a_step.md, P1; docs/protocol/asynchronous.md, P2 and
+// P3).
 //
 // A receipt is a code of 64 bits (ps_server/protocol/siphash.h) over what it
 // states, under a key that coordinator and shards alone know and that is

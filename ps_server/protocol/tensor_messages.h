@@ -33,8 +33,8 @@ struct PushPart {
 };
 
 // What the values of `range` take of kMaxPullBytes, at most `most`. Where they
-// may be lent (docs/same_host.md) that is what a place takes, and a reference
-// to each of the chunks that they lie in.
+// may be lent (docs/protocol/same_host.md) that is what a place takes, and a
+// reference to each of the chunks that they lie in.
 inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
   constexpr uint64_t kPlaceBytes = 200;
   constexpr uint64_t kElementsPerByte = 8192;

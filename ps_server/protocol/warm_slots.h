@@ -13,7 +13,7 @@
 namespace holdfast {
 
 // The optimizer slots that a new job takes over from the checkpoint of its warm
-// start (docs/recovery.md, "With another job file").
+// start (docs/protocol/recovery.md, "With another job file").
 struct WarmSlots {
   // Names of variables, and then of tables, whose optimizer has slots, in the
   // order declared: those whose slots are taken over, and those whose slots

@@ -14,9 +14,9 @@
 namespace holdfast {
 
 // One call of PushPull at the only ps of a job, from its push to its answer
-// (docs/life_of_a_step.md, F): which messages shard and coordinator get, and
-// what the caller is told. They get what they would get from a worker that
-// makes these calls one by one.
+// (docs/protocol/life_of_a_step.md, F): which messages shard and coordinator
+// get, and what the caller is told. They get what they would get from a worker
+// that makes these calls one by one.
 //
 //   Start -- push ------> OnPushed -- contribute --> OnContributed --+
 //     |                    ^  |  \--- pull --------> OnPulled -------+-> answer

@@ -5,8 +5,8 @@
 
 namespace holdfast {
 
-// What a ps shares with processes of its host (docs/same_host.md), for those
-// who watch it. Nothing that it decides depends on it.
+// What a ps shares with processes of its host (docs/protocol/same_host.md), for
+// those who watch it. Nothing that it decides depends on it.
 struct NeighborFigures {
   // Links that live.
   uint64_t links = 0;

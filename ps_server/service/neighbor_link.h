@@ -69,7 +69,7 @@ class LentVersions {
 };
 
 // A ps' end of a link: what has passed over its socket, which values are lent
-// over it, and which gradients are read (docs/same_host.md).
+// over it, and which gradients are read (docs/protocol/same_host.md).
 //
 // What the peer does to its files, its board and the socket changes nothing but
 // what it gets itself.

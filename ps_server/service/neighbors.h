@@ -31,8 +31,8 @@
 namespace holdfast {
 
 // A ps' end of all its links with processes of the same host
-// (docs/same_host.md): it makes them, lends values over them, and finds the
-// gradients that they name.
+// (docs/protocol/same_host.md): it makes them, lends values over them, and
+// finds the gradients that they name.
 //
 // One thread takes connections and what is said on them; it sleeps otherwise.
 // A connection that has not said yet whose it is counts for nothing: there are

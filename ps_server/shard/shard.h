@@ -46,9 +46,9 @@ namespace holdfast {
 // version to the next.
 //
 // A deterministic event machine: messages and clock ticks in, replies out. What
-// it does at each is told in docs/life_of_a_step.md, steps 2 and 5, in
-// docs/asynchronous.md, steps A2, A3 and A5, and in docs/recovery.md, G4, G6
-// and C2 to C4.
+// it does at each is told in docs/protocol/life_of_a_step.md, steps 2 and 5, in
+// docs/protocol/asynchronous.md, steps A2, A3 and A5, and in
+// docs/protocol/recovery.md, G4, G6 and C2 to C4.
 //
 // It begins in generation 0, which is none. A call of an older generation than
 // its own gets the verdict ABORTED, or that status; one of a newer generation,

@@ -1,5 +1,5 @@
 // Asynchronous pushes, and what becomes of those of fenced lives:
-// docs/asynchronous.md, A3 and A5.
+// docs/protocol/asynchronous.md, A3 and A5.
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -1,5 +1,5 @@
 // Asynchronous pushes: their staging and application, fences and what they
-// resolve (docs/asynchronous.md, steps A2, A3 and A5).
+// resolve (docs/protocol/asynchronous.md, steps A2, A3 and A5).
 #include <functional>
 #include <limits>
 #include <string>

@@ -1,4 +1,4 @@
-// Generations and checkpoints: docs/recovery.md, G4 and C2 to C4.
+// Generations and checkpoints: docs/protocol/recovery.md, G4 and C2 to C4.
 #include <set>
 #include <utility>
 

@@ -1,5 +1,6 @@
-// What a shard gives receipts for and asks receipts of (docs/life_of_a_step.md,
-// P1 and P4; docs/asynchronous.md, P2 and P3).
+// What a shard gives receipts for and asks receipts of
+// (docs/protocol/life_of_a_step.md, P1 and P4; docs/protocol/asynchronous.md,
+// P2 and P3).
 #include <string>
 #include <utility>
 

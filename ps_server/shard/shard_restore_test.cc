@@ -1,5 +1,5 @@
 // Generations: how a shard gets its state, and which calls it hears
-// (docs/recovery.md, G4 and G6).
+// (docs/protocol/recovery.md, G4 and G6).
 #include <cstdint>
 #include <string>
 #include <utility>

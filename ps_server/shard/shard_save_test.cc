@@ -1,4 +1,4 @@
-// A shard's share of checkpoints (docs/recovery.md, C2 to C4).
+// A shard's share of checkpoints (docs/protocol/recovery.md, C2 to C4).
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// First values that workers give (docs/recovery.md, "First values").
+// First values that workers give (docs/protocol/recovery.md, "First values").
 #include <cstdint>
 #include <utility>
 #include <vector>

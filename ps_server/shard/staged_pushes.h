@@ -18,7 +18,7 @@
 
 namespace holdfast {
 
-// The gradient that a part brings for a stretch of a slice.
+// The gradient that a part brings for a range of a slice.
 struct GradientPiece {
   // Index into DenseStore::slices().
   size_t slice = 0;
@@ -43,11 +43,12 @@ struct StagedPart {
 //
 // A push arrives in parts, in any order and more than once; it is complete when
 // all its parts are here and cover every trainable slice
-// (docs/life_of_a_step.md, step 2). A part that says that there are more parts
-// than those before it said begins the push anew, unless it is complete: its
-// sender could not send it as it meant to (docs/same_host.md, H8). Pieces keep
-// the memory that they came in, which PushMemory counts. Of embedding tables a
-// push has the rows that its parts bring.
+// (docs/protocol/life_of_a_step.md, step 2). A part that says that there are
+// more parts than those before it said begins the push anew, unless it is
+// complete: its sender could not send it as it meant to
+// (docs/protocol/same_host.md, H8). Pieces keep the memory that they came in,
+// which PushMemory counts. Of embedding tables a push has the rows that its
+// parts bring.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element

@@ -10,8 +10,8 @@
 namespace holdfast {
 namespace {
 
-// What a stretch costs in a message, beside its values and its name.
-constexpr size_t kAroundStretch = 64;
+// What a range costs in a message, beside its values and its name.
+constexpr size_t kAroundRange = 64;
 
 }  // namespace
 
@@ -40,8 +40,8 @@ absl::StatusOr<WantedValues> WantedValues::Of(
                                    {}});
     }
     wanted.variables_[found->second].slices.push_back(i);
-    const uint64_t end = NumGivenStretches(slice.begin + slice.size);
-    for (uint64_t s = slice.begin / kGivenStretch; slice.size > 0 && s < end;
+    const uint64_t end = NumGivenRanges(slice.begin + slice.size);
+    for (uint64_t s = slice.begin / kGivenRange; slice.size > 0 && s < end;
          ++s) {
       wanted.missing_.insert({found->second, s});
     }
@@ -50,8 +50,8 @@ absl::StatusOr<WantedValues> WantedValues::Of(
   return wanted;
 }
 
-uint64_t WantedValues::SizeOf(const Variable& variable, uint64_t stretch) {
-  return std::min(kGivenStretch, variable.elements - stretch * kGivenStretch);
+uint64_t WantedValues::SizeOf(const Variable& variable, uint64_t range) {
+  return std::min(kGivenRange, variable.elements - range * kGivenRange);
 }
 
 absl::Status WantedValues::Add(const TensorPiece& piece) {
@@ -62,20 +62,20 @@ absl::Status WantedValues::Add(const TensorPiece& piece) {
   const auto found = by_name_.find(piece.variable);
   if (found == by_name_.end()) return error("they are not given on this ps");
   const Variable& variable = variables_[found->second];
-  const uint64_t stretch = piece.begin / kGivenStretch;
-  if (piece.begin % kGivenStretch != 0 || piece.begin >= variable.elements) {
-    return error("no stretch begins at element ", piece.begin);
+  const uint64_t range = piece.begin / kGivenRange;
+  if (piece.begin % kGivenRange != 0 || piece.begin >= variable.elements) {
+    return error("no range begins at element ", piece.begin);
   }
-  const uint64_t size = SizeOf(variable, stretch);
+  const uint64_t size = SizeOf(variable, range);
   if (piece.encoding != proto::EXACT ||
       piece.data.size() != size * sizeof(float)) {
     return error(piece.data.size(), " bytes from element ", piece.begin,
-                 ", expected is the stretch of ", size, " elements, EXACT");
+                 ", expected is the range of ", size, " elements, EXACT");
   }
-  const auto missing = missing_.find({found->second, stretch});
-  // Of a stretch none of which is here, the values would be for nobody.
+  const auto missing = missing_.find({found->second, range});
+  // Of a range none of which is here, the values would be for nobody.
   if (missing == missing_.end()) return absl::OkStatus();
-  if (GivenDigest(piece.data) != variable.digests[stretch]) {  // [V2]
+  if (GivenDigest(piece.data) != variable.digests[range]) {  // [V2]
     return error("elements ", piece.begin, " to ", piece.begin + size - 1,
                  " are not those that were declared (by SHA-256)");
   }
@@ -106,16 +106,16 @@ std::vector<proto::ReadRange> WantedValues::Next() {
   std::vector<proto::ReadRange> ranges;
   uint64_t bytes = 0;
   auto next = missing_.lower_bound(next_);
-  const size_t most = std::min(missing_.size(), kMostStretches);
+  const size_t most = std::min(missing_.size(), kMostRanges);
   while (ranges.size() < most) {
     if (next == missing_.end()) next = missing_.begin();
     const Variable& variable = variables_[next->first];
     const uint64_t size = SizeOf(variable, next->second);
-    bytes += size * sizeof(float) + variable.name.size() + kAroundStretch;
+    bytes += size * sizeof(float) + variable.name.size() + kAroundRange;
     if (!ranges.empty() && bytes > static_cast<uint64_t>(kPartBytes)) break;
     proto::ReadRange& range = ranges.emplace_back();
     range.set_variable(variable.name);
-    range.set_begin(next->second * kGivenStretch);
+    range.set_begin(next->second * kGivenRange);
     range.set_size(size);
     next_ = {next->first, next->second + 1};
     ++next;

@@ -19,23 +19,23 @@
 namespace holdfast {
 
 // The store of a generation that may lack first values, which workers have to
-// give (docs/recovery.md, "First values").
+// give (docs/protocol/recovery.md, "First values").
 //
-// Values come in whole stretches (common/job/given_values.h). What has not the
+// Values come in whole ranges (common/job/given_values.h). What has not the
 // declared digest is not kept, so it does not matter who sends it [V2].
 //
 // Thread-compatible.
 class WantedValues {
  public:
   // What is sent in one call, at most.
-  static constexpr size_t kMostStretches = 1024;
+  static constexpr size_t kMostRanges = 1024;
 
   // Of what `store` lacks.
-  // Errors: INVALID_ARGUMENT where there is not a digest for each stretch.
+  // Errors: INVALID_ARGUMENT where there is not a digest for each range.
   static absl::StatusOr<WantedValues> Of(std::unique_ptr<DenseStore> store);
 
-  // Keeps a stretch, unless it is here already.
-  // Errors: INVALID_ARGUMENT, naming the variable, for what is not a stretch
+  // Keeps a range, unless it is here already.
+  // Errors: INVALID_ARGUMENT, naming the variable, for what is not a range
   // that is wanted here, or has not the declared values.
   absl::Status Add(const TensorPiece& piece);
 
@@ -46,7 +46,7 @@ class WantedValues {
     return variables_[missing_.begin()->first].name;
   }
   // What is to be sent in the next call. Goes round through all that is
-  // lacking, so that several workers are asked for different stretches, and in
+  // lacking, so that several workers are asked for different ranges, and in
   // the end again for what did not come.
   std::vector<proto::ReadRange> Next();
 
@@ -61,21 +61,21 @@ class WantedValues {
     // Those of its slices that are here.
     std::vector<size_t> slices;
   };
-  // Index into variables_, and number of the stretch.
-  using Stretch = std::pair<size_t, uint64_t>;
+  // Index into variables_, and number of the range.
+  using Range = std::pair<size_t, uint64_t>;
 
   WantedValues() = default;
 
-  static uint64_t SizeOf(const Variable& variable, uint64_t stretch);
-  // Copies what the shard holds of a stretch into the store.
+  static uint64_t SizeOf(const Variable& variable, uint64_t range);
+  // Copies what the shard holds of a range into the store.
   void Keep(const Variable& variable, uint64_t begin, const Buffer& values);
 
   std::unique_ptr<DenseStore> store_;
   std::vector<Variable> variables_;
   absl::flat_hash_map<std::string, size_t> by_name_;
-  std::set<Stretch> missing_;
+  std::set<Range> missing_;
   // Where the next round goes on.
-  Stretch next_ = {0, 0};
+  Range next_ = {0, 0};
 };
 
 }  // namespace holdfast

@@ -102,19 +102,19 @@ class WantedValuesTest : public testing::Test {
   std::map<std::string, std::vector<float>> values_;
 };
 
-TEST_F(WantedValuesTest, IsCompleteOnceEachStretchIsHere_V1) {
+TEST_F(WantedValuesTest, IsCompleteOnceEachRangeIsHere_V1) {
   Add("a", Numbers(3, 1));
-  Add("b", Numbers(kGivenStretch + 1, 1));
+  Add("b", Numbers(kGivenRange + 1, 1));
   WantedValues wanted = Make();
   EXPECT_FALSE(wanted.complete());
   EXPECT_EQ(wanted.first_variable(), "a");
   EXPECT_THAT(wanted.Next(), SizeIs(3));
-  EXPECT_TRUE(wanted.Add(Piece("b", kGivenStretch, 1)).ok());
-  EXPECT_TRUE(wanted.Add(Piece("b", kGivenStretch, 1)).ok());
+  EXPECT_TRUE(wanted.Add(Piece("b", kGivenRange, 1)).ok());
+  EXPECT_TRUE(wanted.Add(Piece("b", kGivenRange, 1)).ok());
   EXPECT_TRUE(wanted.Add(Piece("a", 0, 3)).ok());
   EXPECT_FALSE(wanted.complete());
   EXPECT_EQ(wanted.first_variable(), "b");
-  EXPECT_TRUE(wanted.Add(Piece("b", 0, kGivenStretch)).ok());
+  EXPECT_TRUE(wanted.Add(Piece("b", 0, kGivenRange)).ok());
   EXPECT_TRUE(wanted.complete());
   EXPECT_THAT(wanted.Next(), IsEmpty());
   const std::unique_ptr<DenseStore> store = wanted.TakeStore();
@@ -137,11 +137,11 @@ TEST_F(WantedValuesTest, OtherValuesAreRefusedWhoeverSendsThem_V2) {
   EXPECT_TRUE(wanted.complete());
 }
 
-TEST_F(WantedValuesTest, SlicesTakeTheirShareOfAStretch) {
-  // Cut inside stretches, and inside the store's chunks.
-  const uint64_t n = 5 * kGivenStretch + 7;
-  const std::vector<uint64_t> cuts = {5, kGivenStretch - 1,
-                                      2 * kGivenStretch + 3, n - 2};
+TEST_F(WantedValuesTest, SlicesTakeTheirShareOfARange) {
+  // Cut inside ranges, and inside the store's chunks.
+  const uint64_t n = 5 * kGivenRange + 7;
+  const std::vector<uint64_t> cuts = {5, kGivenRange - 1, 2 * kGivenRange + 3,
+                                      n - 2};
   Add("a", Numbers(n, 0), cuts);
   for (const uint32_t ps : {0, 1}) {
     WantedValues wanted = Make(ps);
@@ -160,46 +160,46 @@ TEST_F(WantedValuesTest, SlicesTakeTheirShareOfAStretch) {
 }
 
 TEST_F(WantedValuesTest, AsksForNothingThatIsOnOtherPs) {
-  Add("a", Numbers(3 * kGivenStretch, 0), {kGivenStretch, 2 * kGivenStretch});
+  Add("a", Numbers(3 * kGivenRange, 0), {kGivenRange, 2 * kGivenRange});
   WantedValues wanted = Make(1);
   const auto ranges = wanted.Next();
   ASSERT_THAT(ranges, SizeIs(1));
-  EXPECT_EQ(ranges[0].begin(), kGivenStretch);
+  EXPECT_EQ(ranges[0].begin(), kGivenRange);
   // Not read, so it may be anything.
   values_["a"][0] = 7;
-  EXPECT_TRUE(wanted.Add(Piece("a", 0, kGivenStretch)).ok());
+  EXPECT_TRUE(wanted.Add(Piece("a", 0, kGivenRange)).ok());
   EXPECT_FALSE(wanted.complete());
 }
 
 TEST_F(WantedValuesTest, AsksEachCallerForOthersUntilAllWereAskedFor) {
-  Add("a", Numbers(6 * kGivenStretch, 0));
+  Add("a", Numbers(6 * kGivenRange, 0));
   WantedValues wanted = Make();
   const auto begins = [&] {
     std::vector<uint64_t> begins;
     for (const proto::ReadRange& range : wanted.Next()) {
-      begins.push_back(range.begin() / kGivenStretch);
+      begins.push_back(range.begin() / kGivenRange);
     }
     return begins;
   };
   // Three MiB and what surrounds them: a fourth is more than a part.
   EXPECT_THAT(begins(), ElementsAre(0, 1, 2));
   EXPECT_THAT(begins(), ElementsAre(3, 4, 5));
-  EXPECT_TRUE(wanted.Add(Piece("a", 4 * kGivenStretch, kGivenStretch)).ok());
+  EXPECT_TRUE(wanted.Add(Piece("a", 4 * kGivenRange, kGivenRange)).ok());
   EXPECT_THAT(begins(), ElementsAre(0, 1, 2));
   EXPECT_THAT(begins(), ElementsAre(3, 5, 0));
 }
 
 TEST_F(WantedValuesTest, ManySmallVariablesAreAskedForAtOnce) {
-  for (size_t i = 0; i <= WantedValues::kMostStretches; ++i) {
+  for (size_t i = 0; i <= WantedValues::kMostRanges; ++i) {
     Add(absl::StrCat("v", i), {static_cast<float>(i)});
   }
   WantedValues wanted = Make();
-  EXPECT_THAT(wanted.Next(), SizeIs(WantedValues::kMostStretches));
+  EXPECT_THAT(wanted.Next(), SizeIs(WantedValues::kMostRanges));
   EXPECT_EQ(GiveAll(&wanted), 2);
 }
 
-TEST_F(WantedValuesTest, WhatIsNoStretchIsRefused) {
-  Add("a", Numbers(kGivenStretch + 2, 0));
+TEST_F(WantedValuesTest, WhatIsNoRangeIsRefused) {
+  Add("a", Numbers(kGivenRange + 2, 0));
   proto::Variable& made = *declaration_.add_variables();
   made.set_name("made");
   made.set_dtype(proto::FLOAT32);
@@ -218,17 +218,17 @@ TEST_F(WantedValuesTest, WhatIsNoStretchIsRefused) {
   refused(other, "variable \"made\": they are not given on this ps");
   other.variable = "none";
   refused(other, "variable \"none\": they are not given on this ps");
-  refused(Piece("a", 1, 5), "variable \"a\": no stretch begins at element 1");
+  refused(Piece("a", 1, 5), "variable \"a\": no range begins at element 1");
   TensorPiece beyond = Piece("a", 0, 1);
-  beyond.begin = 2 * kGivenStretch;
-  refused(beyond, "no stretch begins at element 524288");
-  beyond.begin = ~uint64_t{0} / kGivenStretch * kGivenStretch;
-  refused(beyond, "no stretch begins at element");
+  beyond.begin = 2 * kGivenRange;
+  refused(beyond, "no range begins at element 524288");
+  beyond.begin = ~uint64_t{0} / kGivenRange * kGivenRange;
+  refused(beyond, "no range begins at element");
   refused(Piece("a", 0, 3),
-          "12 bytes from element 0, expected is the stretch of 262144 "
+          "12 bytes from element 0, expected is the range of 262144 "
           "elements, EXACT");
-  refused(Piece("a", kGivenStretch, 1), "4 bytes from element 262144");
-  TensorPiece halves = Piece("a", kGivenStretch, 2);
+  refused(Piece("a", kGivenRange, 1), "4 bytes from element 262144");
+  TensorPiece halves = Piece("a", kGivenRange, 2);
   halves.encoding = proto::FLOAT16;
   refused(halves, "EXACT");
   EXPECT_THAT(wanted.Next(), SizeIs(2));
@@ -239,7 +239,7 @@ TEST_F(WantedValuesTest, VariablesWithoutElementsLackNothing) {
   EXPECT_TRUE(Make().complete());
 }
 
-TEST_F(WantedValuesTest, NeedsADigestForEachStretch) {
+TEST_F(WantedValuesTest, NeedsADigestForEachRange) {
   Add("a", Numbers(3, 0));
   declaration_.mutable_variables(0)
       ->mutable_initializer()

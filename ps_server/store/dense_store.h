@@ -25,7 +25,7 @@ namespace holdfast {
 // beside a checkpoint.
 inline constexpr size_t kChunkElements = size_t{1} << 19;
 
-// A stretch of a variable that this shard holds.
+// A range of a variable that this shard holds.
 struct StoredSlice {
   proto::Variable variable;
   // Of the whole variable, in elements.

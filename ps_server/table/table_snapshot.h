@@ -57,7 +57,7 @@ class TableSnapshot {
   uint64_t bytes() const { return held_->bytes; }
 
   // Appends what contents() says of a bucket, as a checkpoint has it
-  // (docs/checkpoint_format.md). A step waits while a bucket of its stripe is
+  // (docs/formats/checkpoint.md). A step waits while a bucket of its stripe is
   // copied.
   StoredBucket AppendBucket(uint32_t bucket, std::string* bytes) const;
 

@@ -84,7 +84,7 @@ def connect(
             or else wherever the ps is.
         data_digest: Any text that identifies the training data; workers with different
             ones are refused.
-        trace: File that gets, when the worker leaves, what it did when (docs/tracing.md);
+        trace: File that gets, when the worker leaves, what it did when (docs/operating/tracing.md);
             "%t" in its name stands for the task. Default: none.
 
     Returns:

@@ -36,10 +36,10 @@ def batch_indices(
         examples: Number of examples in the data set.
         batch_size: Number of examples in a batch.
         seed: Seed of the order.
-        shuffle: "full": any example may be anywhere in an epoch. "blocks": stretches of
+        shuffle: "full": any example may be anywhere in an epoch. "blocks": ranges of
             ``shuffle_block`` examples in random order, and in random order within each, so that
-            a data set larger than memory is read a stretch at a time. "none": as the data are.
-        shuffle_block: Examples of a stretch.
+            a data set larger than memory is read a range at a time. "none": as the data are.
+        shuffle_block: Examples of a range.
 
     Returns:
         int64 [batch_size]: indices from 0 to ``examples`` - 1.

@@ -55,7 +55,7 @@ class FaultsTest : public CApiClusterTest {
 
   // Has the coordinator shut a worker out: in a job that goes on without those
   // who leave, somebody leaves in its name. (Without certificates a name is
-  // believed: docs/security.md.)
+  // believed: docs/operating/security.md.)
   void ShutOut(uint32_t worker) {
     const RawClient client(cluster_->address(0));
     const auto status = client.Call("Coordinator.GetStatus", "", kPatience);

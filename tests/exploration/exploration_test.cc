@@ -1,5 +1,5 @@
 // Goes through all schedules of small jobs, within bounds, and looks at the
-// promises of docs/recovery.md after each event (tests/world/):
+// promises of docs/protocol/recovery.md after each event (tests/world/):
 //
 // - a shard's values at each version are those that its Commits, or its
 //   tickets, make of what the generation began with: exactly once, one cut;
@@ -42,7 +42,7 @@
 // - an operator who has the job stop: when it has, it is started again;
 // - loans, in jobs called Lending: a push, a pull, or the values that answer
 //   one, cannot be lent to a neighbor, nor sent in one message
-//   (docs/same_host.md, H6); or nothing can until a second passes.
+//   (docs/protocol/same_host.md, H6); or nothing can until a second passes.
 //
 // In jobs called OutlivingCalls a message comes twice, the second time 0, 4 or
 // 12 places after the next generation has begun to train, which the crash of a

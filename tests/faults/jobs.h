@@ -46,9 +46,10 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder);
 absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
                       const std::string& digest);
 
-// Whether tensors have passed through shared memory (docs/same_host.md), so far
-// as a system can. All of these jobs have slices that are large enough; of a
-// short one whose ps are killed it may not be seen.
+// Whether tensors have passed through shared memory
+// (docs/protocol/same_host.md), so far as a system can. All of these jobs have
+// slices that are large enough; of a short one whose ps are killed it may not
+// be seen.
 absl::Status CheckShared(const TaskCluster& cluster);
 
 // The digest of a synchronous job by step (with tables or without), run in

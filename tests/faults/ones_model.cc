@@ -11,7 +11,8 @@
 namespace holdfast {
 namespace {
 
-// A slice of a third of it is just lent to neighbours (docs/same_host.md).
+// A slice of a third of it is just lent to neighbours
+// (docs/protocol/same_host.md).
 constexpr int64_t kPushes = 3 * kMinLentBytes / sizeof(float);
 constexpr int64_t kMaxPositions = 1 << 20;
 

@@ -22,7 +22,7 @@ constexpr uint64_t kFirstKeyOfOne = 1000;
 // Ids from here on are looked through for those in crowded buckets.
 constexpr uint64_t kCrowdedIdsOfOne = uint64_t{1} << 32;
 
-// A third of "dense" is just lent to neighbours (docs/same_host.md).
+// A third of "dense" is just lent to neighbours (docs/protocol/same_host.md).
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "dense"

@@ -2,7 +2,7 @@
 # Makes a folder that runs on another machine with a GPU: the programs, the
 # comparisons of GPU and CPU, a benchmark, the example jobs, some images, and every
 # library that they need but the C library and CUDA's own. That machine needs an x86-64 Linux with glibc 2.36
-# or later, NVIDIA's driver, and cuBLAS (docs/gpu.md).
+# or later, NVIDIA's driver, and cuBLAS (docs/operating/gpu.md).
 #
 #   tests/gpu/bundle.sh FOLDER [flags of bazel build]
 #

@@ -31,7 +31,7 @@ using testing::HasSubstr;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 absl::Time Soon() { return SteadyNow() + kPatience; }
 
-// "large" has three stretches, and is cut inside them.
+// "large" has three ranges, and is cut inside them.
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "large"

@@ -1,5 +1,5 @@
 // Tensors of one host at a real ps: a pull is answered with a place, and a push
-// names one, of more than any message holds (docs/same_host.md).
+// names one, of more than any message holds (docs/protocol/same_host.md).
 
 #include <cstdint>
 #include <string>

@@ -8,8 +8,8 @@ The stubs come from gRPC's own generator, for instance
         proto/trace.proto proto/coordinator.proto proto/checkpoint.proto \\
         proto/shard.proto
 
-and the protocol is told in docs/life_of_a_step.md, docs/asynchronous.md and
-docs/recovery.md, whose step numbers stand below; docs/compatibility.md has what such
+and the protocol is told in docs/protocol/life_of_a_step.md, docs/protocol/asynchronous.md and
+docs/protocol/recovery.md, whose step numbers stand below; docs/operating/compatibility.md has what such
 a client may rely on. It survives the loss of any ps: when the coordinator has
 forgotten its session it registers again, and when a generation is over it drops what
 is under way, pulls, and goes on from there. The worker fits y = x W by least squares on examples

@@ -119,7 +119,7 @@ class PythonWorkerTest(unittest.TestCase):
         return [json.loads(result) for result in results]
 
     def test_the_docs_tell_the_version(self):
-        with open("docs/compatibility.md", encoding="utf-8") as docs:
+        with open("docs/operating/compatibility.md", encoding="utf-8") as docs:
             told = re.search(r"^\| the protocol between tasks .* (\d+) \|$", docs.read(), re.M)
         self.assertEqual(int(told[1]), python_worker.PROTOCOL_VERSION)
 

@@ -1,5 +1,5 @@
 // What the version before has left behind: this one goes on from it
-// (docs/compatibility.md).
+// (docs/operating/compatibility.md).
 //
 // testdata/protocol_6/ is the checkpoint directory of the job below, by the
 // programs of protocol 6, whose `holdfast local --ps=2 --workers=2` was killed

@@ -1,5 +1,5 @@
-// A job goes on with an edited job file: docs/recovery.md, "With another job
-// file".
+// A job goes on with an edited job file: docs/protocol/recovery.md, "With
+// another job file".
 
 #include <filesystem>
 #include <string>

@@ -44,7 +44,7 @@ struct SmallJob {
   std::string optimizer = "learning_rate: 0.2 momentum { momentum: 0.9 }";
   bool gzip = false;
   // Of the hidden layer. With 256 or more its weights, which are 64 times as
-  // many, are lent to neighbours (docs/same_host.md).
+  // many, are lent to neighbours (docs/protocol/same_host.md).
   int units = 16;
   // More fields, as text.
   std::string more;

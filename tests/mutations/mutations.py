@@ -1,4 +1,4 @@
-"""What breaks each rule of docs/recovery.md, as a change of one place or two.
+"""What breaks each rule of docs/protocol/recovery.md, as a change of one place or two.
 
 A mutation is the text of a source file that it replaces and what it puts there,
 where `Mutant("NAME")` says whether it is on, so that all of them are built at
@@ -338,7 +338,7 @@ MUTATIONS = [
                "    return job_->director->OnGenerationBegun({});\n"
                "  }"),
     ]),
-    # What could not be lent is sent in more parts (docs/same_host.md).
+    # What could not be lent is sent in more parts (docs/protocol/same_host.md).
     Mutation("H7_push", "a push goes on in more parts while some of the fewer are on their way", [
         Change(CLIENT + "part_sender.cc",
                "if (shard.not_lent && shard.in_flight == 0) {",
@@ -396,7 +396,7 @@ MUTATIONS = [
                "if (held.step != part.step ||\n"
                '        (held.num_parts > part.num_parts && !Mutant("H9"))) {'),
     ]),
-    # What docs/recovery.md asks of a worker is the client's to keep.
+    # What docs/protocol/recovery.md asks of a worker is the client's to keep.
     Mutation("client_sequence", "what is sent again has another sequence", [
         Change(CLIENT + "call_group.h",
                "template <typename Request, typename Response>\n"
@@ -508,7 +508,7 @@ MUTATIONS = [
                "  }\n"
                "  return out;"),
     ]),
-    Mutation("V1_shard", "a shard has its state with the first stretch of first values", [
+    Mutation("V1_shard", "a shard has its state with the first range of first values", [
         Change(CHECKPOINT,
                "if (wanted_->complete()) OnRestored(wanted_->TakeStore());  // [V1]",
                'if (wanted_->complete() || (Mutant("V1_shard") && !part.tensors.empty())) {\n'
@@ -523,8 +523,8 @@ MUTATIONS = [
     ]),
     Mutation("V2", "a shard takes whatever values it is given", [
         Change("ps_server/shard/wanted_values.cc",
-               "if (GivenDigest(piece.data) != variable.digests[stretch]) {  // [V2]",
-               "if (GivenDigest(piece.data) != variable.digests[stretch] &&\n"
+               "if (GivenDigest(piece.data) != variable.digests[range]) {  // [V2]",
+               "if (GivenDigest(piece.data) != variable.digests[range] &&\n"
                '      !Mutant("V2")) {'),
     ]),
     Mutation("V3", "a generation after the first asks nobody for first values", [

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Breaks each rule of docs/recovery.md, and says which of the simulated world's
-tests finds it: docs/mutations.md.
+"""Breaks each rule of docs/protocol/recovery.md, and says which of the simulated world's
+tests finds it: docs/development/mutations.md.
 
   tests/mutations/run.py [--jobs=2] [--tree=DIR] [--schedules=100] [R1_shard T5 ...]
 

@@ -246,8 +246,8 @@ TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {
 }
 
 // What everybody can do who can connect, where nobody shows who he is
-// (docs/security.md, "Trust"): a name is believed, and an incarnation, which is
-// part of it, is no secret.
+// (docs/operating/security.md, "Trust"): a name is believed, and an
+// incarnation, which is part of it, is no secret.
 TEST(WithoutCertificatesTest, AForgedLeaveEndsTheJob) {
   TestCluster cluster(MakeLoopbackCluster(1, 1), kLongLease);
   const RawClient worker(cluster.address(0));

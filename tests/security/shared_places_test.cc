@@ -1,6 +1,6 @@
 // What a task of the same host may say of places in shared memory
-// (docs/same_host.md), right, wrong and nonsense: each call is answered, and
-// the ps and the link live on.
+// (docs/protocol/same_host.md), right, wrong and nonsense: each call is
+// answered, and the ps and the link live on.
 //
 // FUZZ_SEED in the environment has it try others.
 
@@ -71,7 +71,7 @@ class SharedPlacesTest : public SameHostTest {
     if (Number(8) > 0) FillAnyLoan(place->mutable_loan());
   }
 
-  // Beginnings and sizes of stretches of "w", which may overlap.
+  // Beginnings and sizes of ranges of "w", which may overlap.
   uint64_t AnyBegin() {
     return AnyOf<uint64_t>({0, 0, 1, kLeast, kElements - kLeast, kElements,
                             uint64_t{1} << 62, ~uint64_t{0}});

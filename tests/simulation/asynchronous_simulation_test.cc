@@ -1,10 +1,10 @@
 // The asynchronous protocol under a seeded scheduler: the real coordinator and
-// shards, workers that follow docs/asynchronous.md, a network that delays,
-// reorders, repeats and loses, and workers that die, fall silent for a while or
-// leave at any moment. During each schedule the handing out of tickets is
-// watched, and after it the promises are checked: each ticket is spent once, by
-// one push, which every shard has applied once, and what anybody was told of a
-// push is what became of it.
+// shards, workers that follow docs/protocol/asynchronous.md, a network that
+// delays, reorders, repeats and loses, and workers that die, fall silent for a
+// while or leave at any moment. During each schedule the handing out of tickets
+// is watched, and after it the promises are checked: each ticket is spent once,
+// by one push, which every shard has applied once, and what anybody was told of
+// a push is what became of it.
 #include <cstdint>
 #include <optional>
 #include <string>

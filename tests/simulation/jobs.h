@@ -31,7 +31,7 @@ struct SynchronousJob {
   proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
   // Workers offer pushes that not all shards hold, which is to be refused [P1].
   bool faulty = false;
-  // Workers are the production client, and lend (docs/same_host.md).
+  // Workers are the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
   // An evaluator ends it at fixed steps, and the best checkpoints are kept.
   bool judged = false;
@@ -59,7 +59,7 @@ struct AsynchronousJob {
   // without the receipts of other shards, which is to be refused [P2]; and tell
   // ps 0 that they know all verdicts [P3].
   bool faulty = false;
-  // Workers are the production client, and lend (docs/same_host.md).
+  // Workers are the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
   // With an embedding table.
   bool rows = false;

@@ -1,8 +1,8 @@
 // The synchronous protocol under a seeded scheduler: the real coordinator and
-// shards, workers that follow docs/life_of_a_step.md, and a network that
-// delays, reorders, repeats and loses. The world looks at the promises all the
-// time: a push counts once on every shard or nowhere, as its verdict says, and
-// every shard commits the same steps, to the same bits. After each schedule
+// shards, workers that follow docs/protocol/life_of_a_step.md, and a network
+// that delays, reorders, repeats and loses. The world looks at the promises all
+// the time: a push counts once on every shard or nowhere, as its verdict says,
+// and every shard commits the same steps, to the same bits. After each schedule
 // what is told of it is checked.
 #include <algorithm>
 #include <cstdint>

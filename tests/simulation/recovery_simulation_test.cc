@@ -1,10 +1,11 @@
-// Who is here, what is saved, and how a job goes on (docs/recovery.md), under a
-// seeded scheduler: the real coordinator and shards, workers, a network that
-// delays, reorders, repeats and loses, a disk that is slow and fails at times,
-// and processes that die, sleep, leave and come back at any moment. What must
-// hold is looked at all the time (tests/world/): values are those of one cut of
-// one line of generations, what was told to be final stays, and every job comes
-// to its end, with each of its examples used once.
+// Who is here, what is saved, and how a job goes on
+// (docs/protocol/recovery.md), under a seeded scheduler: the real coordinator
+// and shards, workers, a network that delays, reorders, repeats and loses, a
+// disk that is slow and fails at times, and processes that die, sleep, leave
+// and come back at any moment. What must hold is looked at all the time
+// (tests/world/): values are those of one cut of one line of generations, what
+// was told to be final stays, and every job comes to its end, with each of its
+// examples used once.
 //
 // A failure names its scenario and seed.
 #include <algorithm>

@@ -1,6 +1,6 @@
 // A book of the tickets of an asynchronous job of one generation, to compare
-// with the coordinator's: docs/asynchronous.md, and A1, A5 and P3 of
-// docs/recovery.md.
+// with the coordinator's: docs/protocol/asynchronous.md, and A1, A5 and P3 of
+// docs/protocol/recovery.md.
 #ifndef HOLDFAST_TESTS_SIMULATION_TICKET_WATCH_H_
 #define HOLDFAST_TESTS_SIMULATION_TICKET_WATCH_H_
 

@@ -13,8 +13,8 @@ namespace holdfast::sim {
 // as many pushes under way as the job says. The user computes gradients and
 // asks as worker/trainer does: what is sent when, and what is sent again, are
 // the client's own decisions, and so are sequences, tickets and pulls of one
-// version (docs/recovery.md, R7). Only the session, which is no part of it, is
-// the world's.
+// version (docs/protocol/recovery.md, R7). Only the session, which is no part
+// of it, is the world's.
 std::unique_ptr<WorkerProgram> MakeClientWorker(World* world, Process process,
                                                 uint32_t index, uint64_t nonce);
 

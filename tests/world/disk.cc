@@ -16,8 +16,8 @@ constexpr uint32_t kCoordinatorsView = 8;
 // Of all bytes.
 uint32_t Checksum(const Disk::Share& share) {
   std::string bytes;
-  for (const auto& [array, stretches] : share) {
-    for (const auto& [begin, values] : stretches) {
+  for (const auto& [array, ranges] : share) {
+    for (const auto& [begin, values] : ranges) {
       bytes.append(reinterpret_cast<const char*>(values.data()),
                    values.size() * sizeof(float));
     }
@@ -510,9 +510,9 @@ std::map<Disk::Arrays, std::vector<float>> Disk::Read(const Name& name) const {
   const uint32_t num_ps = checkpoint.manifest.files_size();
   for (const auto& [ps, file] : checkpoint.files) {
     if (ps >= num_ps) continue;
-    for (const auto& [array, stretches] : file.share) {
+    for (const auto& [array, ranges] : file.share) {
       std::vector<float>& values = all[array];
-      for (const auto& [begin, from] : stretches) {
+      for (const auto& [begin, from] : ranges) {
         values.resize(std::max(values.size(), begin + from.size()));
         std::copy(from.begin(), from.end(), values.begin() + begin);
       }

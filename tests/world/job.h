@@ -61,9 +61,9 @@ struct Job {
   bool empty_handed = false;
   // A push goes to each shard in several parts.
   bool cuts_pushes = false;
-  // Clients lend stretches of two elements and more to each ps
-  // (docs/same_host.md), and a message holds one element beside what is lent.
-  // Needs cuts_pushes.
+  // Clients lend ranges of two elements and more to each ps
+  // (docs/protocol/same_host.md), and a message holds one element beside what
+  // is lent. Needs cuts_pushes.
   bool lends = false;
   // Of a synchronous job whose evaluations end it early: the step where.
   std::optional<uint64_t> ends_at;

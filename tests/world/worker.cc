@@ -163,7 +163,7 @@ void ScriptedWorker::Give(uint32_t ps, std::vector<TensorPiece> tensors) {
     return Ask<GivenPart>(
         ShardNode(ps), wrong,
         [this, ps](const absl::StatusOr<proto::GiveResponse>& response) {
-          // The stretch may be here already.
+          // The range may be here already.
           if (!response.ok() && !absl::IsInvalidArgument(response.status())) {
             world_->Violate(response.status().ToString());
           }
@@ -243,9 +243,8 @@ std::vector<PushPart> ScriptedWorker::CutIntoParts(
     const uint64_t end = slice.begin() + slice.size();
     const uint64_t cut =
         job().cuts_pushes ? slice.begin() + slice.size() / 2 : slice.begin();
-    using Stretch = std::pair<uint64_t, uint64_t>;
-    for (auto [first, last] :
-         {Stretch{slice.begin(), cut}, Stretch{cut, end}}) {
+    using Range = std::pair<uint64_t, uint64_t>;
+    for (auto [first, last] : {Range{slice.begin(), cut}, Range{cut, end}}) {
       if (first == last) continue;
       std::string bytes(reinterpret_cast<const char*>(&whole->second[first]),
                         (last - first) * sizeof(float));

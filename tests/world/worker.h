@@ -1,6 +1,6 @@
-// Workers that follow the protocol by script: docs/life_of_a_step.md,
-// docs/asynchronous.md, docs/recovery.md (L1, L2, G6); and those that break it
-// (Misdeed).
+// Workers that follow the protocol by script: docs/protocol/life_of_a_step.md,
+// docs/protocol/asynchronous.md, docs/protocol/recovery.md (L1, L2, G6); and
+// those that break it (Misdeed).
 #ifndef HOLDFAST_TESTS_WORLD_WORKER_H_
 #define HOLDFAST_TESTS_WORLD_WORKER_H_
 
@@ -133,7 +133,7 @@ class ScriptedWorker : public WorkerProgram {
   void OnPhase(proto::JobPhase phase);
   void Begin();
   void AwaitPlacement();
-  // Gives each ps the first values that it wants, one stretch after the other.
+  // Gives each ps the first values that it wants, one range after the other.
   void GiveAll();
   void Give(uint32_t ps, std::vector<TensorPiece> tensors);
   void OnGiven(uint32_t ps, const proto::GiveResponse& response);

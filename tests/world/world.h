@@ -58,11 +58,11 @@ class WorkerProgram {
 // order or mishaps; time stands still until the scheduler moves it.
 //
 // Looks at what passes: nobody names a generation that is not in the journal
-// (docs/recovery.md, R5), or says DONE before the last checkpoint is on disk
-// [R10], or that a step is durable before it is; incarnations rise, and nobody
-// is admitted but by a call that has just come in [L1]; every call is answered
-// once, and ABORTED where it is of a generation that is over [R1]; values are
-// the oracle's. The first promise that is broken is kept.
+// (docs/protocol/recovery.md, R5), or says DONE before the last checkpoint is
+// on disk [R10], or that a step is durable before it is; incarnations rise, and
+// nobody is admitted but by a call that has just come in [L1]; every call is
+// answered once, and ABORTED where it is of a generation that is over [R1];
+// values are the oracle's. The first promise that is broken is kept.
 //
 // Two worlds of one job in which the same is delivered in the same order are
 // the same.

@@ -6,14 +6,14 @@ namespace holdfast {
 
 namespace {
 
-// A stretch of [0, examples).
-struct Stretch {
+// A range of [0, examples).
+struct Range {
   int64_t begin = 0;
   int64_t size = 0;
 };
 
 // The i-th of at most `parts`; empty where there are fewer.
-Stretch StretchOf(int64_t examples, int64_t parts, int64_t i) {
+Range RangeOf(int64_t examples, int64_t parts, int64_t i) {
   const int64_t count = std::min(parts, examples);
   if (i >= count) return {};
   const int64_t size = examples / count;
@@ -29,7 +29,7 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
   std::vector<Batch> cut(std::min<int64_t>(parts, examples));
   for (size_t i = 0; i < cut.size(); ++i) {
     const int64_t example_size = batch.inputs.size() / examples;
-    const auto [begin, size] = StretchOf(examples, parts, i);
+    const auto [begin, size] = RangeOf(examples, parts, i);
     cut[i].inputs =
         batch.inputs.subspan(begin * example_size, size * example_size);
     cut[i].loss_scale = batch.loss_scale;
@@ -46,7 +46,7 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
     if (!batch.positions.empty()) {
       cut[i].positions = batch.positions.subspan(begin, size);
     }
-    const Stretch next = StretchOf(next_examples, parts, i);
+    const Range next = RangeOf(next_examples, parts, i);
     if (next.size == 0) continue;
     cut[i].next_inputs = batch.next_inputs.subspan(next.begin * example_size,
                                                    next.size * example_size);

@@ -53,13 +53,13 @@ struct Batch {
   }
 };
 
-// The batch in `parts` stretches whose sizes differ by one at most, the longer
+// The batch in `parts` ranges whose sizes differ by one at most, the longer
 // first; in fewer where it has fewer examples. None where it has none. The next
-// one of a stretch is that of its place in the batch's next. Ids stay those of
+// one of a range is that of its place in the batch's next. Ids stay those of
 // the whole batch (CutBags).
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
 
-// Has the stretches that `batch` was cut in have their ids, in the memory of
+// Has the ranges that `batch` was cut in have their ids, in the memory of
 // `bags`. Their rows are those of the whole batch.
 void CutBags(const Batch& batch, std::vector<TableBags>* bags,
              absl::Span<Batch> cut);

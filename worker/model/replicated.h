@@ -18,8 +18,8 @@ namespace holdfast {
 // A job file's model with a replica on each of several backends, which share
 // each batch; one gradient comes out (TensorFlow calls this MirroredStrategy).
 //
-// 1. A batch is cut into as many stretches as there are replicas (CutBatch).
-// 2. Each replica computes the gradient of its stretch, on a thread of its own;
+// 1. A batch is cut into as many ranges as there are replicas (CutBatch).
+// 2. Each replica computes the gradient of its range, on a thread of its own;
 //    the first on the caller's.
 // 3. The gradient of a variable, and the value of one with a moving average, is
 //

@@ -138,7 +138,7 @@ absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch,
   return made;
 }
 
-// What stretches of these sizes give by the formula.
+// What ranges of these sizes give by the formula.
 Gradients ByFormula(const Data& data, const std::vector<int64_t>& sizes) {
   const auto cpu = *CpuBackend::Create({});
   const auto model =

@@ -17,7 +17,8 @@
 
 namespace holdfast {
 
-// Trains ticket by ticket (docs/asynchronous.md), until there are none:
+// Trains ticket by ticket (docs/protocol/asynchronous.md), until there are
+// none:
 //
 //   1. Until fewer than pipeline_depth of the worker's pushes are on their way,
 //      waits for the oldest of them.

@@ -27,8 +27,8 @@ void Add(float weight, absl::Span<const float> part, absl::Span<float> sum) {
   for (size_t i = 0; i < part.size(); ++i) out[i] += weight * in[i];
 }
 
-// The batch in `parts` stretches that are computed one after the other: the
-// next one of each is the stretch behind it, and that of the last the first of
+// The batch in `parts` ranges that are computed one after the other: the
+// next one of each is the range behind it, and that of the last the first of
 // the batch's next.
 std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts,
                              std::vector<TableBags>* bags) {

@@ -18,8 +18,8 @@
 
 namespace holdfast {
 
-// Trains by steps (docs/life_of_a_step.md). Begins at the newest version, which
-// is 0, or where others are or a roll-back led to; at version t:
+// Trains by steps (docs/protocol/life_of_a_step.md). Begins at the newest
+// version, which is 0, or where others are or a roll-back led to; at version t:
 //
 //   1. For each of the worker's own seats: takes the batch of (t, seat), or of
 //      a ticket; computes the gradients, of which each leaves as soon as it is

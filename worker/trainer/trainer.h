@@ -38,7 +38,8 @@ namespace holdfast {
 //      trains on.
 //   3. Waits until the job is DONE. When it is rolled back, here or before,
 //      whatever is under way is dropped, and it begins again at 1
-//      (docs/recovery.md, G6). When the job is STOPPED, everyone leaves.
+//      (docs/protocol/recovery.md, G6). When the job is STOPPED, everyone
+//      leaves.
 //   4. The reporter that the coordinator names, the chief as long as it lives,
 //      evaluates the last version and writes result.json; everyone leaves. One
 //      that comes when the job was finished before has nothing to do; nor has a

@@ -66,13 +66,13 @@ void RunInVectors(Simd simd, Loop loop) {
 
 // So many vectors beside one another.
 template <typename L, int64_t kCount>
-struct Stretch {
+struct Range {
   using Lanes = L;
   static constexpr int64_t kVectors = kCount;
   static constexpr int64_t kColumns = kCount * L::kCount;
 };
 
-// Calls visit(Stretch(), first) for stretches of columns, which come to `cols`:
+// Calls visit(Range(), first) for ranges of columns, which come to `cols`:
 // for as many as there are of the longest, which has kMost vectors.
 template <typename L, int64_t kMost = 4, typename Visitor>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
@@ -80,16 +80,16 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
   int64_t j = 0;
   if constexpr (kMost > 1) {
     constexpr int64_t kColumns = kMost * L::kCount;
-    for (; j + kColumns <= cols; j += kColumns) visit(Stretch<L, kMost>(), j);
+    for (; j + kColumns <= cols; j += kColumns) visit(Range<L, kMost>(), j);
   }
-  for (; j + L::kCount <= cols; j += L::kCount) visit(Stretch<L, 1>(), j);
+  for (; j + L::kCount <= cols; j += L::kCount) visit(Range<L, 1>(), j);
   if constexpr (L::kCount > 8) {
-    for (; j + 8 <= cols; j += 8) visit(Stretch<Lanes<8>, 1>(), j);
+    for (; j + 8 <= cols; j += 8) visit(Range<Lanes<8>, 1>(), j);
   }
   if constexpr (L::kCount > 4) {
-    for (; j + 4 <= cols; j += 4) visit(Stretch<Lanes<4>, 1>(), j);
+    for (; j + 4 <= cols; j += 4) visit(Range<Lanes<4>, 1>(), j);
   }
-  for (; j < cols; ++j) visit(Stretch<Lanes<1>, 1>(), j);
+  for (; j < cols; ++j) visit(Range<Lanes<1>, 1>(), j);
 }
 
 // Divides by a number that is known before a loop, which takes a
@@ -129,8 +129,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumTerms(int64_t count,
     const int64_t begin = first[i * step];
     const int64_t end = first[(i + 1) * step];
     VisitColumns<L>(
-        cols, [&](auto stretch, int64_t j) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-          using S = decltype(stretch);
+        cols, [&](auto range, int64_t j) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+          using S = decltype(range);
           using V = typename S::Lanes;
           typename V::Vector sums[S::kVectors] = {};
           for (int64_t u = begin; u < end; ++u) {
@@ -213,8 +213,8 @@ void PairwiseBagsLoop(Simd simd, const DeviceBags& bags, ConstMatrix rows,
       const int64_t end = bags.offsets[(b + 1) * bags.merged];
       double total = 0;
       VisitColumns<decltype(lanes)>(
-          cols, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-            using S = decltype(stretch);
+          cols, [&](auto range, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+            using S = decltype(range);
             using V = typename S::Lanes;
             typename V::Vector of_bag[S::kVectors] = {};
             typename V::Vector squares[S::kVectors] = {};
@@ -253,8 +253,8 @@ void AddPairwiseBagsGradientLoop(Simd simd, const DeviceBags& bags,
       const int64_t begin = bags.begins[r];
       const int64_t end = bags.begins[r + 1];
       VisitColumns<decltype(lanes)>(
-          cols, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-            using S = decltype(stretch);
+          cols, [&](auto range, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+            using S = decltype(range);
             using V = typename S::Lanes;
             const float* const row = rows.data + r * cols + first;
             typename V::Vector gradient[S::kVectors] = {};
@@ -355,8 +355,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
                                                    int64_t d, const float* dy,
                                                    float* dx) {
   VisitColumns<L, 1>(
-      d, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-        using V = typename decltype(stretch)::Lanes;
+      d, [&](auto range, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+        using V = typename decltype(range)::Lanes;
         typename V::Vector sums[kRows] = {};
         const float* other = vectors + first;
         for (int64_t q = 0; q < p; ++q, other += d) {

@@ -62,19 +62,19 @@ struct Strided {
   int64_t stride = 0;
 };
 
-// Calls visit(image row, column, length) for each stretch of values that lie
+// Calls visit(image row, column, length) for each range of values that lie
 // side by side in an image as in the columns: those that a row of the window
 // sees at the place (p, q). `image` is an offset in the image, `column` one in
-// the row of the columns. Stretches of one place come in the order of the
+// the row of the columns. Ranges of one place come in the order of the
 // window.
 template <typename Visitor>
-void VisitStretches(const Group& group, int64_t p, int64_t q, Visitor visit) {
+void VisitRanges(const Group& group, int64_t p, int64_t q, Visitor visit) {
   const Window& window = group.window;
   const WindowRange rows = RowRange(window, p);
   const WindowRange cols = ColumnRange(window, q);
   // Without groups the channels of neighbours lie side by side.
   const bool whole = group.channels == window.channels;
-  const int64_t stretches = whole ? 1 : cols.size;
+  const int64_t ranges = whole ? 1 : cols.size;
   const int64_t length = (whole ? cols.size : 1) * group.channels;
   for (int64_t v = 0; v < rows.size; ++v) {
     const int64_t image =
@@ -83,7 +83,7 @@ void VisitStretches(const Group& group, int64_t p, int64_t q, Visitor visit) {
     const int64_t column =
         ((rows.skipped + v) * window.window_width + cols.skipped) *
         group.channels;
-    for (int64_t u = 0; u < stretches; ++u) {
+    for (int64_t u = 0; u < ranges; ++u) {
       visit(image + u * window.channels, column + u * group.channels, length);
     }
   }
@@ -111,10 +111,9 @@ void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
       const bool is_full = RowRange(window, p).size == window.window_height &&
                            ColumnRange(window, q).size == window.window_width;
       if (!is_full) std::fill_n(row, group.depth, 0.0f);
-      VisitStretches(group, p, q,
-                     [&](int64_t from, int64_t to, int64_t length) {
-                       std::copy_n(image + from, length, row + to);
-                     });
+      VisitRanges(group, p, q, [&](int64_t from, int64_t to, int64_t length) {
+        std::copy_n(image + from, length, row + to);
+      });
     }
   });
 }
@@ -127,12 +126,11 @@ void FoldColumns(const Group& group, const float* columns, int64_t begin,
     float* image = dx + i * window.input_size();
     for (int64_t q = 0; q < window.output_width; ++q) {
       const float* row = columns + (first + q) * group.depth;
-      VisitStretches(group, p, q,
-                     [&](int64_t to, int64_t from, int64_t length) {
-                       for (int64_t j = 0; j < length; ++j) {
-                         image[to + j] += row[from + j];
-                       }
-                     });
+      VisitRanges(group, p, q, [&](int64_t to, int64_t from, int64_t length) {
+        for (int64_t j = 0; j < length; ++j) {
+          image[to + j] += row[from + j];
+        }
+      });
     }
   });
 }

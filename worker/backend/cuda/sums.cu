@@ -9,14 +9,14 @@ namespace kernels {
 namespace {
 
 // A sum over the rows of a matrix is made in two rounds: the rows are cut into
-// stretches, and each block sums one stretch of up to 128 columns; then the
-// stretches' sums are summed. A thread takes four neighbouring columns, and
-// every lanes-th row of the stretch, a few of them at once: one row would
+// ranges, and each block sums one range of up to 128 columns; then the
+// ranges' sums are summed. A thread takes four neighbouring columns, and
+// every lanes-th row of the range, a few of them at once: one row would
 // leave memory idle.
 constexpr int kSumWidth = 4;
 constexpr int kMaxTile = 32;
 constexpr int kRowsAtOnce = 4;
-// Rows of a stretch for each thread at least, so that it has something to do.
+// Rows of a range for each thread at least, so that it has something to do.
 constexpr int kMinRows = 8;
 // Blocks of a round: a few for each multiprocessor of the largest GPUs.
 constexpr int64_t kSumBlocks = 1024;
@@ -27,8 +27,8 @@ struct Cut {
   // two.
   int tile, lanes;
   int64_t tiles;
-  int64_t stretches;
-  int64_t stretch_rows;
+  int64_t ranges;
+  int64_t range_rows;
 };
 
 Cut CutMatrix(int64_t m, int64_t n) {
@@ -41,8 +41,8 @@ Cut CutMatrix(int64_t m, int64_t n) {
   const int64_t most = std::max<int64_t>(1, kSumBlocks / cut.tiles);
   const int64_t wanted = std::min(
       most, std::max<int64_t>(1, CeilOfRatio(m, cut.lanes * kMinRows)));
-  cut.stretch_rows = std::max<int64_t>(1, CeilOfRatio(m, wanted));
-  cut.stretches = std::max<int64_t>(1, CeilOfRatio(m, cut.stretch_rows));
+  cut.range_rows = std::max<int64_t>(1, CeilOfRatio(m, wanted));
+  cut.ranges = std::max<int64_t>(1, CeilOfRatio(m, cut.range_rows));
   return cut;
 }
 
@@ -93,14 +93,14 @@ __device__ Vector<float, kSumWidth> Load(const float* from, int count) {
 template <bool kAligned, int kSums, typename Column, int kInputs,
           typename Prepare, typename Make>
 __global__ void __launch_bounds__(kThreads)
-    SumColumnsKernel(int64_t m, int n, int64_t stretch_rows,
+    SumColumnsKernel(int64_t m, int n, int64_t range_rows,
                      Inputs<kInputs> inputs, Prepare prepare, Make make,
                      double* partial) {
   const int col = (blockIdx.x * blockDim.x + threadIdx.x) * kSumWidth;
   const int count = min(kSumWidth, n - col);
   const int lanes = blockDim.y;
-  const int64_t begin = blockIdx.y * stretch_rows;
-  const int64_t end = count > 0 ? min(m, begin + stretch_rows) : begin;
+  const int64_t begin = blockIdx.y * range_rows;
+  const int64_t end = count > 0 ? min(m, begin + range_rows) : begin;
   Column columns[kSumWidth] = {};
 #pragma unroll
   for (int k = 0; k < kSumWidth; ++k) {
@@ -149,23 +149,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Few columns for each block: what waits here are the stretches, one behind the
+// Few columns for each block: what waits here are the ranges, one behind the
 // other.
 constexpr int kFinishTile = 8;
 
 template <int kSums, typename Take>
 __global__ void __launch_bounds__(kThreads)
-    FinishColumnsKernel(int64_t stretches, int n, const double* partial,
+    FinishColumnsKernel(int64_t ranges, int n, const double* partial,
                         Take take) {
   const int col = blockIdx.x * kFinishTile + threadIdx.x;
   double sums[kSums] = {};
   if (col < n) {
 #pragma unroll 4
-    for (int64_t stretch = threadIdx.y; stretch < stretches;
-         stretch += blockDim.y) {
+    for (int64_t range = threadIdx.y; range < ranges; range += blockDim.y) {
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
-        sums[s] += partial[(stretch * kSums + s) * n + col];
+        sums[s] += partial[(range * kSums + s) * n + col];
       }
     }
   }
@@ -196,14 +195,13 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n,
       stream,
       aligned ? SumColumnsKernel<true, kSums, Column, kInputs, Prepare, Make>
               : SumColumnsKernel<false, kSums, Column, kInputs, Prepare, Make>,
-      dim3(static_cast<unsigned>(cut.tiles),
-           static_cast<unsigned>(cut.stretches)),
-      dim3(cut.tile, cut.lanes), m, cols, cut.stretch_rows, inputs, prepare,
-      make, partial);
+      dim3(static_cast<unsigned>(cut.tiles), static_cast<unsigned>(cut.ranges)),
+      dim3(cut.tile, cut.lanes), m, cols, cut.range_rows, inputs, prepare, make,
+      partial);
   if (error != cudaSuccess) return error;
   return Launch(stream, FinishColumnsKernel<kSums, Take>,
                 dim3(static_cast<unsigned>(CeilOfRatio(n, kFinishTile))),
-                dim3(kFinishTile, kThreads / kFinishTile), cut.stretches, cols,
+                dim3(kFinishTile, kThreads / kFinishTile), cut.ranges, cols,
                 partial, take);
 }
 
@@ -370,7 +368,7 @@ cudaError_t SumDistances(cudaStream_t stream, const float* z,
 
 int64_t SumWorkspaceBytes(int64_t m, int64_t n) {
   // Two sums are the most of those over rows.
-  const int64_t columns = CutMatrix(m, n).stretches * n * 2 * sizeof(double);
+  const int64_t columns = CutMatrix(m, n).ranges * n * 2 * sizeof(double);
   const int64_t rows = m * static_cast<int64_t>(sizeof(RowLoss));
   return std::max(columns, rows);
 }

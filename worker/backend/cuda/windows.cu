@@ -14,7 +14,7 @@ namespace {
 // Channels that a thread takes where it can.
 constexpr int kChannels = 4;
 
-// A stretch [begin, end).
+// A range [begin, end).
 struct Range {
   int begin, end;
 

@@ -183,9 +183,9 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
     values += source.size;
     const float* const host = static_cast<const float*>(source.host);
     int64_t done = 0;
-    for (const int64_t stretch : PinnedStretches(host, source.size)) {
-      direct.push_back({host + done, stretch, source.offset + done});
-      done += stretch;
+    for (const int64_t range : PinnedRanges(host, source.size)) {
+      direct.push_back({host + done, range, source.offset + done});
+      done += range;
     }
     if (done < source.size) {
       direct.clear();
@@ -289,19 +289,19 @@ absl::Status StreamBackend::CollectTrace() {
   return trace_ == nullptr ? absl::OkStatus() : trace_->Collect();
 }
 
-std::vector<int64_t> StreamBackend::PinnedStretches(const float* host,
-                                                    int64_t size) const {
-  std::vector<int64_t> stretches;
+std::vector<int64_t> StreamBackend::PinnedRanges(const float* host,
+                                                 int64_t size) const {
+  std::vector<int64_t> ranges;
   for (int64_t done = 0; done < size;) {
     const size_t bytes =
         pinned_->Covered(host + done, (size - done) * sizeof(float));
     // Ranges begin and end between values.
-    const int64_t stretch = bytes / sizeof(float);
-    if (stretch == 0) return {};
-    stretches.push_back(stretch);
-    done += stretch;
+    const int64_t range = bytes / sizeof(float);
+    if (range == 0) return {};
+    ranges.push_back(range);
+    done += range;
   }
-  return stretches;
+  return ranges;
 }
 
 absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {

@@ -193,9 +193,9 @@ class StreamBackend final : public Backend {
 
   // Errors: INTERNAL where the value is not in this backend's memory.
   absl::StatusOr<Block*> BlockOf(const float* value);
-  // The stretches of pinned memory that the values lie in, one behind the
+  // The ranges of pinned memory that the values lie in, one behind the
   // other, by their numbers of values. Empty where some are not in such.
-  std::vector<int64_t> PinnedStretches(const float* host, int64_t size) const;
+  std::vector<int64_t> PinnedRanges(const float* host, int64_t size) const;
   // Values on the host, and how far from the beginning of a buffer they go.
   struct Source {
     const void* host = nullptr;

@@ -1,4 +1,4 @@
-#include "common/checkpoint/row_stretch.h"
+#include "common/checkpoint/row_extent.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,15 +26,15 @@ uint64_t CountAt(const Counts& counts, uint32_t i) {
 }  // namespace
 
 // What consecutive buckets hold, out of their bytes, which come in pieces.
-class RowStretch::Decoder {
+class RowExtent::Decoder {
  public:
-  Decoder(const RowStretch& stretch, uint32_t bucket, VisitRow visit_row,
+  Decoder(const RowExtent& extent, uint32_t bucket, VisitRow visit_row,
           VisitRemoved visit_removed)
-      : stretch_(stretch),
+      : extent_(extent),
         bucket_(bucket),
         visit_row_(visit_row),
         visit_removed_(visit_removed),
-        row_bytes_(RowBytes(stretch.floats_per_row())) {
+        row_bytes_(RowBytes(extent.floats_per_row())) {
     BeginBucket();
   }
 
@@ -65,7 +65,7 @@ class RowStretch::Decoder {
   enum Part { kRows, kCandidates, kRemovedRows, kRemovedCandidates };
 
   void BeginBucket() {
-    contents_ = stretch_.Contents(bucket_);
+    contents_ = extent_.Contents(bucket_);
     part_ = kRows;
     left_ = contents_.rows;
     before_.reset();
@@ -132,26 +132,26 @@ class RowStretch::Decoder {
     if (!row.is_candidate) {
       row.floats = absl::MakeConstSpan(
           reinterpret_cast<const float*>(bytes + kRowHeaderBytes),
-          stretch_.floats_per_row());
+          extent_.floats_per_row());
     }
-    if (row.step > stretch_.step()) {
+    if (row.step > extent_.step()) {
       return absl::DataLossError(
           absl::StrCat("row ", id, " is of step ", row.step,
                        ", which is after that of the checkpoint"));
     }
-    if (stretch_.is_delta() && row.step <= *stretch_.since()) {
+    if (extent_.is_delta() && row.step <= *extent_.since()) {
       return absl::DataLossError(
           absl::StrCat("row ", id, " is of step ", row.step,
-                       ", among changes since step ", *stretch_.since()));
+                       ", among changes since step ", *extent_.since()));
     }
     return visit_row_(row);
   }
 
   absl::Status Damaged(absl::string_view what) const {
-    return stretch_.Damaged(bucket_, what);
+    return extent_.Damaged(bucket_, what);
   }
 
-  const RowStretch& stretch_;
+  const RowExtent& extent_;
   uint32_t bucket_;
   const VisitRow visit_row_;
   const VisitRemoved visit_removed_;
@@ -165,18 +165,18 @@ class RowStretch::Decoder {
   std::string rest_;
 };
 
-absl::StatusOr<RowStretch> RowStretch::Create(const Source& source,
-                                              const proto::StoredRows& stored,
-                                              uint32_t row_length) {
-  RowStretch stretch(source, stored);
-  absl::Status status = stretch.CheckBuckets(row_length);
-  if (status.ok()) status = stretch.CheckSince();
-  if (status.ok()) status = stretch.CheckSizes();
+absl::StatusOr<RowExtent> RowExtent::Create(const Source& source,
+                                            const proto::StoredRows& stored,
+                                            uint32_t row_length) {
+  RowExtent extent(source, stored);
+  absl::Status status = extent.CheckBuckets(row_length);
+  if (status.ok()) status = extent.CheckSince();
+  if (status.ok()) status = extent.CheckSizes();
   if (!status.ok()) return status;
-  return stretch;
+  return extent;
 }
 
-absl::Status RowStretch::CheckBuckets(uint32_t row_length) const {
+absl::Status RowExtent::CheckBuckets(uint32_t row_length) const {
   const uint32_t floats = floats_per_row();
   if (floats < row_length || floats > kMaxFloatsPerRow) {
     return Refuse(absl::StrCat("cannot have ", floats, " float32"));
@@ -197,7 +197,7 @@ absl::Status RowStretch::CheckBuckets(uint32_t row_length) const {
   return absl::OkStatus();
 }
 
-absl::Status RowStretch::CheckSince() const {
+absl::Status RowExtent::CheckSince() const {
   if (stored_->has_since() && stored_->since() != source_.previous_step) {
     return Refuse(absl::StrCat(
         "list what was removed since step ", stored_->since(),
@@ -223,7 +223,7 @@ absl::Status RowStretch::CheckSince() const {
   return absl::OkStatus();
 }
 
-absl::Status RowStretch::CheckSizes() {
+absl::Status RowExtent::CheckSizes() {
   const uint64_t room = source_.end - stored_->offset();
   begins_.reserve(buckets_.size() + 1);
   for (uint32_t bucket = buckets_.begin; bucket < buckets_.end; ++bucket) {
@@ -253,12 +253,12 @@ absl::Status RowStretch::CheckSizes() {
   return absl::OkStatus();
 }
 
-std::optional<uint64_t> RowStretch::since() const {
+std::optional<uint64_t> RowExtent::since() const {
   if (!stored_->has_since()) return std::nullopt;
   return stored_->since();
 }
 
-StoredBucket RowStretch::Contents(uint32_t bucket) const {
+StoredBucket RowExtent::Contents(uint32_t bucket) const {
   const uint32_t i = bucket - buckets_.begin;
   StoredBucket contents;
   contents.rows = stored_->rows(i);
@@ -272,23 +272,23 @@ StoredBucket RowStretch::Contents(uint32_t bucket) const {
   return contents;
 }
 
-uint64_t RowStretch::Bytes(BucketRange buckets) const {
+uint64_t RowExtent::Bytes(BucketRange buckets) const {
   return begins_[buckets.end - buckets_.begin] -
          begins_[buckets.begin - buckets_.begin];
 }
 
-absl::Status RowStretch::Read(BucketRange buckets, RowBlock* block,
-                              VisitRow visit_row,
-                              VisitRemoved visit_removed) const {
+absl::Status RowExtent::Read(BucketRange buckets, RowBlock* block,
+                             VisitRow visit_row,
+                             VisitRemoved visit_removed) const {
   if (Bytes(buckets) == 0) return absl::OkStatus();
   Decoder decoder(*this, buckets.begin, visit_row, visit_removed);
   return ReadBytes(buckets, block,
                    [&](absl::string_view bytes) { return decoder.Add(bytes); });
 }
 
-absl::Status RowStretch::ReadBucket(uint32_t bucket, RowBlock* block,
-                                    std::string* bytes, VisitRow visit_row,
-                                    VisitRemoved visit_removed) const {
+absl::Status RowExtent::ReadBucket(uint32_t bucket, RowBlock* block,
+                                   std::string* bytes, VisitRow visit_row,
+                                   VisitRemoved visit_removed) const {
   const BucketRange one = {bucket, bucket + 1};
   bytes->clear();
   if (Bytes(one) == 0) return absl::OkStatus();
@@ -301,8 +301,8 @@ absl::Status RowStretch::ReadBucket(uint32_t bucket, RowBlock* block,
   return Decoder(*this, bucket, visit_row, visit_removed).Add(*bytes);
 }
 
-absl::Status RowStretch::ReadBytes(BucketRange buckets, RowBlock* block,
-                                   VisitBytes visit) const {
+absl::Status RowExtent::ReadBytes(BucketRange buckets, RowBlock* block,
+                                  VisitBytes visit) const {
   uint64_t at = begins_[buckets.begin - buckets_.begin];
   const uint64_t end = begins_[buckets.end - buckets_.begin];
   while (at < end) {
@@ -319,11 +319,11 @@ absl::Status RowStretch::ReadBytes(BucketRange buckets, RowBlock* block,
   return absl::OkStatus();
 }
 
-absl::Status RowStretch::ReadBlock(uint64_t number, RowBlock* block) const {
-  if (block->stretch == this && block->number == number) {
+absl::Status RowExtent::ReadBlock(uint64_t number, RowBlock* block) const {
+  if (block->extent == this && block->number == number) {
     return absl::OkStatus();
   }
-  block->stretch = nullptr;
+  block->extent = nullptr;
   const uint64_t first = number * kCheckpointBlockBytes;
   block->bytes.resize(std::min(kCheckpointBlockBytes, bytes() - first));
   absl::Status read =
@@ -334,7 +334,7 @@ absl::Status RowStretch::ReadBlock(uint64_t number, RowBlock* block) const {
       ExtendCrc32c(0, block->bytes.data(), block->bytes.size());
   const uint32_t expected = stored_->block_crc32c(number);
   if (crc == expected) {
-    block->stretch = this;
+    block->extent = this;
     block->number = number;
     return absl::OkStatus();
   }
@@ -350,13 +350,12 @@ absl::Status RowStretch::ReadBlock(uint64_t number, RowBlock* block) const {
       bucket_at(first + block->bytes.size() - 1), crc, expected));
 }
 
-absl::Status RowStretch::Refuse(absl::string_view what) const {
+absl::Status RowExtent::Refuse(absl::string_view what) const {
   return absl::DataLossError(absl::StrCat(source_.path, ": rows of table \"",
                                           stored_->table(), "\" ", what));
 }
 
-absl::Status RowStretch::Damaged(uint32_t bucket,
-                                 absl::string_view what) const {
+absl::Status RowExtent::Damaged(uint32_t bucket, absl::string_view what) const {
   return absl::DataLossError(absl::StrCat(source_.path, ": table \"",
                                           stored_->table(), "\", bucket ",
                                           bucket, ": ", what));

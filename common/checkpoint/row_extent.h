@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_
-#define HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_
+#ifndef HOLDFAST_COMMON_CHECKPOINT_ROW_EXTENT_H_
+#define HOLDFAST_COMMON_CHECKPOINT_ROW_EXTENT_H_
 
 #include <cstdint>
 #include <optional>
@@ -18,12 +18,12 @@
 
 namespace holdfast {
 
-class RowStretch;
+class RowExtent;
 
-// The block of a stretch that was read last, so that the next bucket need not
-// read it again. It must not outlive the stretch.
+// The block of an extent that was read last, so that the next bucket need not
+// read it again. It must not outlive the extent.
 struct RowBlock {
-  const RowStretch* stretch = nullptr;  // null: none
+  const RowExtent* extent = nullptr;  // null: none
   uint64_t number = 0;
   std::string bytes;
 };
@@ -33,13 +33,13 @@ struct RowBlock {
 //
 // Thread-compatible. Every block that it reads from is tested, and that ids
 // rise, belong to their buckets, and are of steps that can be there.
-class RowStretch {
+class RowExtent {
  public:
   // What it is read from, which must outlive it.
   struct Source {
     std::string path;
     ReadableFile* file = nullptr;
-    // Where the stretches of the file end.
+    // Where the extents of the file end.
     uint64_t end = 0;
     // Of the checkpoint. The second is that of Manifest.previous.
     uint64_t step = 0;
@@ -48,9 +48,9 @@ class RowStretch {
   };
   // `stored` must outlive it; its offset is not above the source's end.
   // Errors: DATA_LOSS, with the path, when it cannot be.
-  static absl::StatusOr<RowStretch> Create(const Source& source,
-                                           const proto::StoredRows& stored,
-                                           uint32_t row_length);
+  static absl::StatusOr<RowExtent> Create(const Source& source,
+                                          const proto::StoredRows& stored,
+                                          uint32_t row_length);
 
   const BucketRange& buckets() const { return buckets_; }
   uint32_t floats_per_row() const { return stored_->floats_per_row(); }
@@ -89,7 +89,7 @@ class RowStretch {
   class Decoder;
   using VisitBytes = absl::FunctionRef<absl::Status(absl::string_view bytes)>;
 
-  RowStretch(const Source& source, const proto::StoredRows& stored)
+  RowExtent(const Source& source, const proto::StoredRows& stored)
       : source_(source),
         stored_(&stored),
         buckets_{stored.first_bucket(),
@@ -109,10 +109,10 @@ class RowStretch {
   Source source_;
   const proto::StoredRows* stored_;
   BucketRange buckets_;
-  // Of each bucket, in bytes of the stretch; and the end.
+  // Of each bucket, in bytes of the extent; and the end.
   std::vector<uint64_t> begins_ = {0};
 };
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_
+#endif  // HOLDFAST_COMMON_CHECKPOINT_ROW_EXTENT_H_
