@@ -1,9 +1,9 @@
-"""What Bazel itself would download, written here instead.
+"""Local definitions of repositories that Bazel would otherwise download.
 
-Bazel 4 wants these three repositories for every C++ build and test, and fetches
-them from the net unless the WORKSPACE defines them first. Debian's package of
-Bazel carries everything that they stand for (the native rules), so a few lines
-each suffice and the build needs no network.
+Bazel 4 requires these three repositories for every C++ build and test, and
+downloads them unless the WORKSPACE defines them first. Debian's Bazel package
+contains everything that they provide (the native rules), so a few lines each
+suffice and the build needs no network.
 """
 
 _NATIVE_RULES = """\"\"\"The native rules under the names of {repository}.\"\"\"

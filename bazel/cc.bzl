@@ -1,7 +1,7 @@
 """cc_library, cc_binary and cc_test as Holdfast uses them.
 
-Every C++ target of ours is declared with these, so that warnings and the rules
-that the results depend on hold everywhere:
+All C++ targets of Holdfast are declared with these macros, so that warnings,
+and the options on which results depend, are the same everywhere:
 
     load("//bazel:cc.bzl", "holdfast_cc_binary", "holdfast_cc_library", "holdfast_cc_test")
 """
@@ -17,7 +17,8 @@ _WARNINGS = [
     # filled by name.
     "-Wno-unused-parameter",
     "-Wno-missing-field-initializers",
-    # Always a bug: no value returned, a dropped absl::Status, a read of nothing.
+    # Always a bug: a missing return value, a dropped absl::Status, an
+    # uninitialized read.
     "-Werror=return-type",
     "-Werror=unused-result",
     "-Werror=uninitialized",
@@ -26,18 +27,21 @@ _WARNINGS = [
     "-Werror=switch",
 ]
 
-# Without this GCC contracts a*b+c to FMA where the machine has it, and the same
-# job gives other bits on another machine. Also in .bazelrc, for generated code.
+# Without this, GCC contracts a*b+c to FMA on machines that support it, and the
+# same job gives different bits on different machines. Also in .bazelrc, for
+# generated code.
 _NUMERICS = ["-ffp-contract=off"]
 
 HOLDFAST_COPTS = _WARNINGS + _NUMERICS
 
-# Abseil and gRPC are some sixty shared libraries; a program loads those whose
-# symbols it uses. Must stand before them, hence here and not in .bazelrc.
+# Abseil and gRPC consist of about sixty shared libraries; a program loads only
+# those whose symbols it uses. This flag must precede the libraries, so it
+# cannot be in .bazelrc.
 _LINKOPTS = ["-Wl,--as-needed"]
 
-# Debian's Abseil and gRPC are not instrumented; without this ThreadSanitizer does
-# not see what they order. AddressSanitizer reports what they leak.
+# Debian's Abseil and gRPC are not instrumented: without the first,
+# ThreadSanitizer does not see their synchronization; without the second,
+# AddressSanitizer reports their leaks.
 _RUNTIME = select({
     "//bazel/asan:enabled": ["//bazel/asan"],
     "//bazel/tsan:enabled": ["//bazel/tsan"],

@@ -1,4 +1,5 @@
-"""CUDA code, and what depends on whether the build has a CUDA toolkit.
+"""Rules for CUDA code, and for code that depends on the presence of a CUDA
+toolkit.
 
     load("//bazel:cuda.bzl", "cuda_library", "if_cuda")
 """
@@ -6,7 +7,8 @@
 load("@cuda//:defs.bzl", "NVCC")
 load("//bazel:cc.bzl", "holdfast_cc_library")
 
-# The GPUs that we compile for, and PTX, which the driver compiles for later ones.
+# The GPU architectures for which code is compiled, and PTX, which the driver
+# compiles for newer GPUs.
 _TARGETS = [
     "arch=compute_75,code=sm_75",
     "arch=compute_80,code=sm_80",
@@ -14,8 +16,8 @@ _TARGETS = [
     "arch=compute_90,code=compute_90",
 ]
 
-# Without contraction to FMA our kernels round as the CPU does and as all kinds of
-# GPU do; they wait for memory, not for arithmetic.
+# Without contraction to FMA, kernels round like the CPU, and equally on all
+# kinds of GPU; they are limited by memory, not by arithmetic.
 _FLAGS = [
     "-std=c++17",
     "-O3",
@@ -26,11 +28,12 @@ _FLAGS = [
 ] + ["-gencode=" + target for target in _TARGETS]
 
 def if_cuda(with_cuda, without_cuda = []):
-    """The first where there is a CUDA toolkit, else the second."""
+    """Returns the first argument if there is a CUDA toolkit, otherwise the
+    second."""
     return with_cuda if NVCC else without_cuda
 
 def cuda_library(name, srcs, hdrs = [], **kwargs):
-    """A C++ library of .cu files. Nothing at all without a CUDA toolkit.
+    """A C++ library of .cu files. Empty without a CUDA toolkit.
 
     Args:
       name: of the library.

@@ -1,15 +1,15 @@
-"""@cuda: the CUDA toolkit, where there is one.
+"""@cuda: the CUDA toolkit, if there is one.
 
 @cuda//:headers    of CUDA and cuBLAS.
 @cuda//:runtime    the same and CUDA's runtime, linked statically.
 @cuda//:defs.bzl   NVCC, the compiler's path, or None without a toolkit.
 
-The toolkit is that of CUDA_HOME, or else that whose nvcc is on the PATH, or else
-/usr/local/cuda. CUDA_HOME=none is to build without one:
+The toolkit is $CUDA_HOME, otherwise the one whose nvcc is in the PATH,
+otherwise /usr/local/cuda. CUDA_HOME=none builds without a toolkit:
 
     bazel build --repo_env=CUDA_HOME=none //...
 
-Nothing links to the driver or to cuBLAS, see docs/operating/gpu.md.
+Nothing links to the driver or to cuBLAS; see docs/operating/gpu.md.
 """
 
 _BUILD = """package(default_visibility = ["//visibility:public"])
@@ -64,9 +64,9 @@ def _cuda_impl(ctx):
             break
     include = home.get_child("include")
     if not nvcc.exists or not runtime or not include.get_child("cublas_v2.h").exists:
-        fail("\n\n%s is no whole CUDA toolkit: it lacks bin/nvcc, " % home +
+        fail("\n\n%s is not a complete CUDA toolkit: it lacks bin/nvcc, " % home +
              "lib64/libcudart_static.a or include/cublas_v2.h. Set CUDA_HOME to one that " +
-             "has them, or to \"none\" to build without.\n")
+             "has them, or to \"none\" to build without a toolkit.\n")
     version = ctx.execute([nvcc, "--version"])
     if version.return_code != 0:
         fail("\n\n%s --version: %s\n" % (nvcc, version.stderr))
@@ -74,7 +74,8 @@ def _cuda_impl(ctx):
     ctx.symlink(include, "include")
     ctx.symlink(runtime, "libcudart_static.a")
 
-    # An input of every compilation by nvcc, so that another one compiles anew.
+    # An input of every compilation by nvcc, so that another toolkit causes a
+    # rebuild.
     ctx.file("nvcc_version", version.stdout)
     ctx.file("defs.bzl", "NVCC = \"%s\"\n" % nvcc)
     ctx.file("BUILD", _BUILD)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Packs what a manifest of cc_sdk (sdk.bzl) names.
+# Packs the files listed in a manifest of cc_sdk (sdk.bzl).
 #
 #   pack_sdk.sh MANIFEST TAR
 set -euo pipefail
@@ -15,7 +15,7 @@ while read -r name path; do
   install -D -m 644 "$path" "$tree/include/$name"
 done < <(sed -n 's/^header //p' "$manifest")
 
-# One archive of those that the manifest names with this word.
+# Merges the archives that the manifest lists under `word` into one.
 merge() {
   local word="$1" library="$2"
   {
@@ -25,7 +25,8 @@ merge() {
     echo END
   } | ar -M
 }
-# An MRI script takes no path with a plus or a space: from a folder without one.
+# An MRI script cannot contain paths with a plus or a space, so it is run in a
+# folder without one.
 merge archive lib.a
 mv lib.a "$tree/lib/lib$package.a"
 libraries="-l$package"

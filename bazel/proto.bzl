@@ -6,8 +6,8 @@ def _sources_label(label):
         label = label + ":" + label.split("/")[-1]
     return label + "_proto_srcs"
 
-# Generated headers become system headers for whoever includes them: protoc's
-# code is not ours to hold to our warnings.
+# Generated headers become system headers, so that the project's warnings do not
+# apply to protoc's code.
 _GENERATE = """
 $(location @system//:protoc) --proto_path=. --proto_path=$(GENDIR) --proto_path=/usr/include \
     {flags} {sources}
@@ -41,7 +41,7 @@ def holdfast_proto_library(name, srcs, deps = [], grpc = False, visibility = Non
 
     Messages:  <name>, included as "proto/x.pb.h" (the path in the tree).
     Services:  <name>_grpc with "proto/x.grpc.pb.h", if `grpc`; a target of its
-               own, so that what needs only messages does not link gRPC.
+               own, so that users of the messages alone do not link gRPC.
 
     Args:
       name: of the library.

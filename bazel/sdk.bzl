@@ -1,15 +1,15 @@
-"""A library of ours, packed for programs that are built without Bazel.
+"""Packs a library of Holdfast for programs that are built without Bazel.
 
     load("//bazel:sdk.bzl", "cc_sdk")
     cc_sdk(name = "sdk", library = ":worker_main")
 
 makes sdk.tar with
 
-    include/                   our headers that the library's users may include
-    lib/lib<name>.a            our objects
-    lib/lib<name>_whole.a      those that are linked whether or not they are used,
+    include/                   Holdfast's headers that users of the library may include
+    lib/lib<name>.a            Holdfast's object files
+    lib/lib<name>_whole.a      object files that are linked even if unused,
                                if there are any
-    lib/pkgconfig/<name>.pc    how to compile and link with them, and with the
+    lib/pkgconfig/<name>.pc    flags to compile and link with them and with the
                                system's libraries, which are not packed
 
 <name> is the attribute `package`.
@@ -38,7 +38,7 @@ def _cc_sdk_impl(ctx):
     ctx.actions.write(manifest, "\n".join(
         ["package " + ctx.attr.package] +
         ["flag " + flag for flag in flags] +
-        # A generated header lies in another root than the sources.
+        # Generated headers have another root than the sources.
         ["header %s %s" % (header.short_path, header.path) for header in headers] +
         ["archive " + archive.path for archive in archives] +
         ["whole " + archive.path for archive in whole],

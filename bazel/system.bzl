@@ -5,21 +5,20 @@
 @absl//:<package>    one target for each absl_<package>.pc that Abseil installs,
                      so "@absl//:strings", "@absl//:flat_hash_map" and so on.
 
-pkg-config says where they are. All link to the shared libraries, which keeps
-links short; with --config=portable all programs link static archives instead
-(bazel/portable/). Headers are found in /usr/include by the compiler and are thus
-visible without a dependency; what a missing dependency shows up as is a link
-error.
+pkg-config says where they are. All targets link to shared libraries, which
+keeps linking fast; with --config=portable all programs link static archives
+instead (bazel/portable/). The compiler finds headers in /usr/include, so they
+are visible without a dependency; a missing dependency shows up as a link error.
 
-Bazel does not watch /usr: after a change of the installed libraries run
-`bazel sync --configure`, and `bazel clean` if headers changed.
+Bazel does not watch /usr: after a change of the installed libraries, run
+`bazel sync --configure`, and `bazel clean` if headers have changed.
 """
 
-# Keyed by label. `pc`: the pkg-config module; `header`, where there is none: a
-# file in /usr/include, of a library that is headers alone; `package`: the Debian
-# package to name when it is missing; `libs`: instead of what pkg-config says, which
-# for gRPC is all of Abseil and what only a static link needs; `deps`: other targets
-# here.
+# Keyed by label. `pc`: the pkg-config module. `header`: for a header-only
+# library without a module, a file in /usr/include. `package`: the Debian
+# package to name if the library is missing. `libs`: replaces the output of
+# pkg-config, which for gRPC includes all of Abseil and libraries that only a
+# static link needs. `deps`: other targets in this table.
 _LIBRARIES = {
     "benchmark": struct(pc = "benchmark", package = "libbenchmark-dev"),
     "boost": struct(header = "boost/beast/version.hpp", package = "libboost1.74-dev"),
@@ -108,8 +107,8 @@ def _system_impl(ctx):
             missing[package] = None
             continue
 
-        # A link, so that Bazel sees the program's bytes and rebuilds when they
-        # change.
+        # A symbolic link, so that Bazel sees the program's contents and
+        # rebuilds when they change.
         ctx.symlink(program, name)
         build.append('\nexports_files(["%s"])\n' % name)
 
@@ -126,9 +125,9 @@ def _system_impl(ctx):
         includes = []
         for flag in _unique(flags):
             if flag.startswith("-I"):
-                # pkg-config leaves out /usr/include itself. The link makes the
-                # folder part of the repository, where `includes` (-isystem) may
-                # name it.
+                # pkg-config omits /usr/include itself. The symbolic link makes
+                # the folder part of the repository, so that `includes`
+                # (-isystem) may name it.
                 folder = "include_%s_%d" % (name, len(includes))
                 ctx.symlink(flag[len("-I"):], folder)
                 includes.append(folder)

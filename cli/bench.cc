@@ -24,26 +24,26 @@ namespace {
 constexpr char kUsage[] =
     R"(holdfast bench VERB [flags]: measures a cluster on this machine
 
-  holdfast bench wire    push and pull of one tensor, by one worker, beside a bare
-                         TCP connection and memcpy
+  holdfast bench wire    push and pull of one tensor, by one worker, compared with
+                         a bare TCP connection and memcpy
   holdfast bench rows    push and pull of an embedding table's rows, by one worker,
                          and deduplication of ids
   holdfast bench step    whole training, as `holdfast local` runs it
-  holdfast bench scale   many workers that do nothing but push and pull
+  holdfast bench scale   many workers that only push and pull
 
 Every ps and worker is a process of its own, on loopback. Prints a table; rates are
-in 1e9 bytes of float32, whatever travels. What each field of the JSON is stands in
-proto/benchmark.proto.
+in 1e9 bytes of float32 per second, whatever the encoding on the wire. The fields of
+the JSON are described in proto/benchmark.proto.
 
   holdfast bench wire
   holdfast bench step --json=step.json
 
-Exits 0 when all was measured, 1 when something failed, 2 for wrong flags, 130 when
+Exits 0 when everything was measured, 1 when something failed, 2 for wrong flags, 130 when
 interrupted.
 
 )";
 
-// The flags as they were given.
+// The values of the flags.
 struct BenchFlags {
   std::string json;
   WireFlags wire;
@@ -52,11 +52,12 @@ struct BenchFlags {
   ScaleFlags scale;
 };
 
-// Those of every verb.
+// Adds the flags of every verb.
 void AddCommonFlags(BenchFlags* flags, FlagSet* set) {
-  set->Add("json", "FILE", &flags->json,
-           "Gets a line of JSON for each result. -: standard output, and the\n"
-           "table goes to standard error. Default: none.");
+  set->Add(
+      "json", "FILE", &flags->json,
+      "File that gets a line of JSON for each result. -: standard output,\n"
+      "and the table goes to standard error. Default: none.");
 }
 
 struct Verb {
@@ -90,7 +91,7 @@ constexpr Verb kVerbs[] = {
 };
 
 absl::Status Run(const Verb& verb, const BenchFlags& flags) {
-  // Before there is a child to tell of, or a second thread.
+  // Must exist before the first child process and the second thread.
   SignalWatch signals;
   const auto folder = ScratchFolder::Make();
   if (!folder.ok()) return folder.status();
@@ -125,9 +126,8 @@ int BenchCommand(const std::vector<std::string>& args) {
   }
   if (verb == std::end(kVerbs)) {
     std::cerr << "holdfast bench: "
-              << (args.empty()
-                      ? "a verb is needed"
-                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << (args.empty() ? "a verb is required"
+                               : absl::StrCat("unknown verb \"", args[0], "\""))
               << "; --help lists them" << std::endl;
     return kExitUsage;
   }

@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// `holdfast bench`: measures this machine's share of what a cluster can do.
-// `args` without the command itself. Returns the exit code.
+// `holdfast bench`: measures what a cluster on this machine can do. `args`
+// follow the subcommand. Returns the exit code.
 int BenchCommand(const std::vector<std::string>& args);
 
-// What may follow each verb.
+// The verbs and their flags, for completion.
 std::vector<CommandWords> BenchWords();
 
 }  // namespace holdfast

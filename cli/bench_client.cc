@@ -39,10 +39,10 @@
 namespace holdfast {
 namespace {
 
-// Not counted: before connections, buffers and the ps' versions have their
-// size.
+// Rounds that do not count, until connections, buffers and the ps's versions
+// have their final size.
 constexpr int kWarmUpRounds = 3;
-// At the least, however long they take.
+// The minimum number of rounds, however long they take.
 constexpr int kRounds = 5;
 
 struct Flags {
@@ -56,12 +56,13 @@ struct Flags {
   double seconds = 1;
   std::string same_host = "auto";
   std::string result_file;
-  // With folders for all tasks. Empty: nothing is encrypted.
+  // Folder with the certificate folders of all tasks. Empty: no encryption.
   std::string tls_dir;
 };
 
-// Says whether a measurement of so many `seconds` and so many rounds at the
-// least goes on. A tenth of it, and some rounds, come before and do not count.
+// Decides how long a measurement continues: for `seconds` and at least kRounds.
+// A warm-up of a tenth of this time and at least kWarmUpRounds comes first and
+// does not count.
 class Schedule {
  public:
   explicit Schedule(double seconds) : begun_(Clock::now()), seconds_(seconds) {}
@@ -103,8 +104,8 @@ absl::Status WriteResults(const std::vector<proto::BenchmarkResult>& results,
   return absl::InternalError(absl::StrCat("cannot write ", path));
 }
 
-// This process and all ps, which have their pid files beside `cluster_spec`.
-// Errors: INTERNAL when one is not there.
+// This process and all ps, whose PID files are next to `cluster_spec`. Errors:
+// INTERNAL when one is missing.
 absl::StatusOr<std::vector<pid_t>> Processes(const std::string& cluster_spec,
                                              uint32_t num_ps) {
   std::vector<pid_t> pids = {getpid()};
@@ -119,24 +120,25 @@ absl::StatusOr<std::vector<pid_t>> Processes(const std::string& cluster_spec,
   return pids;
 }
 
-// An operation that is measured.
+// An operation to measure.
 struct Op {
   std::string name;
   std::function<absl::Status()> run;
-  // Before the clock starts. May be empty.
+  // Runs before the clock starts. May be empty.
   std::function<absl::Status()> prepare = nullptr;
 };
 
-// What an operation took in each round, and the CPU time of client and ps in
-// all of them.
+// The durations of an operation in each round, and the total CPU time of client
+// and ps.
 struct Costs {
   std::vector<absl::Duration> samples;
   absl::Duration cpu;
 };
 
-// Runs the operations of a round in turn, so that what disturbs the machine
-// disturbs all alike, until they have been measured for `seconds` together.
-// The costs are by name. Errors: theirs; INTERNAL when a ps is not there.
+// Runs the operations of a round in turn, so that disturbances of the machine
+// affect all of them equally, until they have been measured for `seconds` in
+// total. Returns the costs by name. Errors: those of the operations; INTERNAL
+// when a ps is missing.
 absl::StatusOr<std::map<std::string, Costs>> MeasureInTurn(
     const std::vector<Op>& round, const Flags& flags, double seconds) {
   const auto pids = Processes(flags.cluster_spec, flags.job.shards);
@@ -159,14 +161,14 @@ absl::StatusOr<std::map<std::string, Costs>> MeasureInTurn(
   return costs;
 }
 
-// Sets the fields of what an operation costs.
+// Sets the fields for an operation's costs.
 void SetCosts(const Costs& costs, proto::BenchmarkResult* result) {
   Summarize(costs.samples, result);
   result->set_cpu_us(absl::ToDoubleMicroseconds(costs.cpu) / result->rounds());
 }
 
-// Writes the results, and leaves in order: the ps wait for a successor, and are
-// not disturbed before the results are read.
+// Writes the results, and leaves properly: the ps then wait for a successor,
+// and are not disturbed before the results are read.
 absl::Status Finish(const std::vector<proto::BenchmarkResult>& results,
                     const Flags& flags, Cluster* cluster) {
   absl::Status status = WriteResults(results, flags.result_file);
@@ -286,8 +288,8 @@ absl::Status Rows(const Flags& flags, BenchRowWorker* worker) {
   return Finish(results, flags, &worker->cluster());
 }
 
-// Until the job trains and, where there is a load, the first pushes are
-// through.
+// Waits until the job trains and, if there is a load, the first pushes have
+// been applied.
 absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(60);
   const uint64_t pushes = flags.job.bytes > 0 ? 3 : 0;
@@ -299,7 +301,7 @@ absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
       return absl::OkStatus();
     }
     if (SteadyNow() > deadline) {
-      return absl::DeadlineExceededError("the job has not begun in 60 s");
+      return absl::DeadlineExceededError("the job has not begun within 60 s");
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
@@ -393,13 +395,13 @@ absl::Status Run(Flags flags) {
   if (flags.role == "load") return Load(flags, worker->get());
   if (flags.role == "train") return Train(flags, worker->get());
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no --role=", flags.role));
+      absl::StrCat("unknown --role=", flags.role));
 }
 
 }  // namespace
 
 int BenchClient(const std::vector<std::string>& args) {
-  TuneProcess();  // As a worker, which is what is measured.
+  TuneProcess();  // As in a worker, which is what is measured.
   Flags flags;
   FlagSet set;
   set.Add("role", "ROLE", &flags.role, "");

@@ -6,17 +6,16 @@
 
 namespace holdfast {
 
-// `holdfast bench client`, as the other benchmarks start it beside their ps,
-// each a process of its own. Not for users. By --role:
+// `holdfast bench client`, which the other benchmarks start as separate
+// processes next to their ps. Not for users. The role is set by --role:
 //
-//   wire     a worker of an asynchronous job: measures --ops, a line of JSON
-//   each
-//            in --result_file
+//   wire     a worker of an asynchronous job: measures --ops and writes one
+//            line of JSON for each to --result_file
 //   control  a reader: measures GetStatus
-//   load     a worker that pushes until it is killed, or, with --bytes=0, waits
+//   load a worker that pushes until it is killed, or waits if --bytes=0
 //   train    a worker that pushes and pulls until it is killed
-//   rows     the worker of an embedding table, which it fills: measures --ops,
-//            a line of JSON each in --result_file
+//   rows     the worker of an embedding table, which it fills: measures --ops
+//            and writes one line of JSON for each to --result_file
 //
 // Returns the exit code.
 int BenchClient(const std::vector<std::string>& args);

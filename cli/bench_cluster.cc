@@ -68,7 +68,7 @@ absl::Status BenchProcesses::Wait(int fd, absl::Time deadline) {
     if (daemon->ended->ok()) continue;
     return absl::InternalError(absl::StrCat(
         daemon->name(), " ended with ", daemon->ended->ToString(),
-        ". Its last words:\n  ",
+        ". The end of its log:\n  ",
         absl::StrReplaceAll(
             LastLines(directory_.LogPath(daemon->name()), kLogLinesShown),
             {{"\n", "\n  "}})));
@@ -100,10 +100,10 @@ absl::StatusOr<absl::Duration> BenchProcesses::CpuTime() const {
 
 void BenchPs::AddTo(FlagSet* set) {
   set->Add("ps_binary", "FILE", &binary,
-           "The ps daemon. Default: ps_server beside this program, or where\n"
-           "the build puts it.");
+           "The ps daemon. Default: ps_server next to this program, or in\n"
+           "the build's output.");
   set->Add("ps_flags", "FLAGS", &flags,
-           "More flags for each ps, separated by spaces.");
+           "Additional flags for each ps, separated by spaces.");
   set->Add("tls", "", &tls, "Encrypt all connections of the cluster.");
 }
 
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     if (ps.tls) program.args.push_back(absl::StrCat("--tls_dir=", tls_path));
     program.args.insert(program.args.end(), clients[i].begin(),
                         clients[i].end());
-    // That of the run before.
+    // Removes the result of the previous run.
     unlink(result.c_str());
   }
   std::unique_ptr<BenchCluster> cluster(

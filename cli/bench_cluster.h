@@ -19,10 +19,11 @@
 
 namespace holdfast {
 
-// A folder that is removed with all that is in it at the end.
+// A folder that is removed with its contents on destruction.
 class ScratchFolder {
  public:
-  // Under TMPDIR, or else /tmp. Errors: as the system says.
+  // Creates the folder in $TMPDIR, or in /tmp if that is not set. Errors: those
+  // of the system.
   static absl::StatusOr<std::unique_ptr<ScratchFolder>> Make();
   ~ScratchFolder();
 
@@ -37,10 +38,10 @@ class ScratchFolder {
   const std::string path_;
 };
 
-// The processes of one measurement: daemons and clients on this machine, all
-// killed and waited for when this is destroyed.
+// The processes of one measurement: daemons and clients on this machine. The
+// destructor kills all of them and waits until they have ended.
 //
-// Thread-compatible; to be used from one thread, which outlives it.
+// Thread-compatible. Must be used from one thread, which must outlive it.
 class BenchProcesses {
  public:
   // Starts the programs. `directory` and `signals` must outlive this.
@@ -49,15 +50,16 @@ class BenchProcesses {
       const std::vector<LocalCluster::Program>& programs,
       const RunDirectory& directory, SignalWatch* signals);
 
-  // Waits until `fd` (-1: none) is readable or `deadline` is there; it may
-  // return before. Errors: CANCELLED when the user ends the program; INTERNAL,
-  // with its last words, when a process has ended wrongly.
+  // Waits until `fd` (-1: none) is readable or `deadline` has passed; may
+  // return earlier. Errors: CANCELLED when the user ends the program; INTERNAL,
+  // with the last lines of its log, when a process has failed.
   absl::Status Wait(int fd, absl::Time deadline);
-  // Waits until the process called `name` has ended well. Errors: as Wait.
+  // Waits until the process called `name` has ended successfully. Errors: as
+  // for Wait.
   absl::Status AwaitEnd(const std::string& name);
 
-  // User and system time that all processes have used, those that have ended
-  // left out. Errors: those of CpuTimeOf.
+  // User and system time used by all processes that have not ended. Errors:
+  // those of CpuTimeOf.
   absl::StatusOr<absl::Duration> CpuTime() const;
 
  private:
@@ -72,7 +74,7 @@ class BenchProcesses {
   const std::unique_ptr<LocalCluster> cluster_;
 };
 
-// What the benchmarks' flags say of ps daemons, and the connections with them.
+// The benchmarks' flags about ps daemons and connections to them.
 struct BenchPs {
   std::string binary;
   std::string flags;
@@ -82,29 +84,30 @@ struct BenchPs {
   void AddTo(FlagSet* set);
 };
 
-// A cluster of ps daemons, with clients (`holdfast bench client`) beside them.
+// A cluster of ps daemons and clients (`holdfast bench client`).
 class BenchCluster {
  public:
-  // The flags of each client; one with a place in the cluster has --task_index.
+  // The flags of a client; a client that is a task of the cluster has
+  // --task_index.
   using Client = std::vector<std::string>;
 
-  // The clients are called client-0, client-1, ... in the order given; they get
-  // --cluster_spec, --result_file and --tls_dir, the folder of all tasks.
-  // `num_workers` of the ClusterSpec. Errors: INVALID_ARGUMENT when there is no
-  // such ps daemon; those of RunDirectory::Open, HeldPorts::Take,
-  // LocalCluster::Start.
+  // The clients are called client-0, client-1, ... in the given order; they get
+  // --cluster_spec, --result_file and --tls_dir (the folder with the
+  // certificates of all tasks). The ClusterSpec has `num_workers` workers.
+  // Errors: INVALID_ARGUMENT when the ps daemon does not exist; those of
+  // RunDirectory::Open, HeldPorts::Take, LocalCluster::Start.
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(
       const BenchPs& ps, int num_ps, int num_workers,
       const std::vector<Client>& clients, const std::string& folder,
       SignalWatch* signals);
 
   const ClusterSpec& spec() const { return spec_; }
-  // An operator's.
+  // Credentials of an operator.
   const Credentials& credentials() const { return credentials_; }
   BenchProcesses& processes() { return *processes_; }
 
-  // Waits until client `index` has ended well, and reads what it has written.
-  // Errors: as BenchProcesses::Wait; INTERNAL when there is no result.
+  // Waits until client `index` has ended successfully, and reads its results.
+  // Errors: as for BenchProcesses::Wait; INTERNAL when there is no result.
   absl::StatusOr<std::vector<proto::BenchmarkResult>> AwaitResults(int index);
 
  private:

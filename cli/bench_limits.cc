@@ -15,7 +15,7 @@
 namespace holdfast {
 namespace {
 
-// What the reader takes at a time: within the cache.
+// Bytes that the reader reads at a time. Fits in the cache.
 constexpr size_t kPiece = 1 << 17;
 constexpr size_t kAnswer = 16;
 
@@ -46,7 +46,7 @@ bool WriteAll(int fd, const char* data, size_t size) {
 }  // namespace
 
 uint64_t SumOf(absl::Span<const float> values) {
-  // Wide enough that the memory is what it waits for.
+  // Wide enough to be limited by memory bandwidth.
   using Words = uint64_t __attribute__((vector_size(64)));
   const char* const bytes = reinterpret_cast<const char*>(values.data());
   const size_t size = values.size() * sizeof(float);

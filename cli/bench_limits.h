@@ -12,17 +12,17 @@
 
 namespace holdfast {
 
-// What reading a tensor costs at the least: touches all of its bytes.
+// Touches all bytes of a tensor: a lower bound on the cost of reading it.
 uint64_t SumOf(absl::Span<const float> values);
 
-// What moving a tensor costs at the least on this machine: a TCP connection on
-// loopback, over which it goes, to be answered when the last byte has been
-// read. The reader keeps nothing.
+// A lower bound on the cost of moving a tensor on this machine: a TCP
+// connection on loopback, whose reader answers when it has read the last byte.
+// The reader keeps nothing.
 //
 // Thread-compatible.
 class TcpLimit {
  public:
-  // Each exchange is of so many `bytes`. Errors: as the system says, when there
+  // Each exchange sends `bytes` bytes. Errors: those of the system, when there
   // is no loopback.
   static absl::StatusOr<std::unique_ptr<TcpLimit>> Start(size_t bytes);
   ~TcpLimit();
@@ -30,7 +30,8 @@ class TcpLimit {
   TcpLimit(const TcpLimit&) = delete;
   TcpLimit& operator=(const TcpLimit&) = delete;
 
-  // Sends `data`, of the length told to Start, and waits for the answer.
+  // Sends `data`, which must have the length given to Start, and waits for the
+  // answer.
   absl::Status Exchange(absl::Span<const char> data);
 
  private:

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<T>> ParseList(
     absl::StatusOr<T> parsed = parse(item);
     if (!parsed.ok()) return wrong(parsed.status().message());
     if (std::count(items.begin(), items.end(), *parsed) > 0) {
-      return wrong(absl::StrCat("\"", item, "\" is there twice"));
+      return wrong(absl::StrCat("\"", item, "\" is given twice"));
     }
     items.push_back(*std::move(parsed));
   }
@@ -46,8 +46,8 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag,
         if (absl::SimpleAtoi(item, &number) && number >= 1 && number <= most) {
           return number;
         }
-        return absl::InvalidArgumentError(
-            absl::StrCat("\"", item, "\" is no whole number from 1 to ", most));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "\"", item, "\" is not a whole number from 1 to ", most));
       });
 }
 
@@ -58,8 +58,8 @@ absl::StatusOr<std::vector<uint64_t>> ParseSizes(absl::string_view flag,
         const auto bytes = ParseBytes(item);
         if (!bytes.ok()) return bytes.status();
         if (*bytes % sizeof(float) == 0 && *bytes <= kMostBytes) return *bytes;
-        return absl::InvalidArgumentError(
-            absl::StrCat("\"", item, "\" is no multiple of 4 bytes up to 4GB"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "\"", item, "\" is not a multiple of 4 bytes up to 4GB"));
       });
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<std::string>> ParseWords(
       flag, text, [&](const std::string& item) -> absl::StatusOr<std::string> {
         if (std::count(words.begin(), words.end(), item) > 0) return item;
         return absl::InvalidArgumentError(absl::StrCat(
-            "\"", item, "\" is none of ", absl::StrJoin(words, ", ")));
+            "\"", item, "\" is not one of ", absl::StrJoin(words, ", ")));
       });
 }
 
@@ -80,7 +80,7 @@ absl::Status CheckWord(absl::string_view flag, const std::string& text,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--", flag, "=", text, ": is none of ", absl::StrJoin(words, ", ")));
+      "--", flag, "=", text, ": is not one of ", absl::StrJoin(words, ", ")));
 }
 
 absl::Status CheckSeconds(double seconds) {

@@ -11,30 +11,29 @@
 
 namespace holdfast {
 
-// Flags; most are lists, separated by commas. Errors of all: INVALID_ARGUMENT,
-// naming flag and item, also for an empty list and for an item that is there
-// twice.
+// Parsers of flags, most of which are comma-separated lists. Errors of all of
+// them: INVALID_ARGUMENT, naming the flag and the item, also for an empty list
+// and for a duplicate item.
 
 // Whole numbers from 1 to `most`.
 absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag,
                                               const std::string& text,
                                               int most);
 
-// Sizes of tensors in float32, as 16 or 64MB: from 4 B, multiples of it, to
-// 4 GB.
+// Sizes of float32 tensors, such as 16 or 64MB: multiples of 4 B, up to 4 GB.
 absl::StatusOr<std::vector<uint64_t>> ParseSizes(absl::string_view flag,
                                                  const std::string& text);
 
-// Some of `words`.
+// A subset of `words`.
 absl::StatusOr<std::vector<std::string>> ParseWords(
     absl::string_view flag, const std::string& text,
     const std::vector<std::string>& words);
 
-// One of `words`.
+// Checks that `text` is one of `words`.
 absl::Status CheckWord(absl::string_view flag, const std::string& text,
                        const std::vector<std::string>& words);
 
-// Above 0, and at most an hour.
+// Checks that `seconds` is above 0 and at most an hour.
 absl::Status CheckSeconds(double seconds);
 
 }  // namespace holdfast

@@ -19,9 +19,9 @@ TEST(BenchListsTest, Numbers) {
                 HasSubstr(std::string("--shards=") + text + ": \""));
   }
   EXPECT_THAT(ParseNumbers("ps", "1,65", 64).status().message(),
-              HasSubstr("\"65\" is no whole number from 1 to 64"));
+              HasSubstr("\"65\" is not a whole number from 1 to 64"));
   EXPECT_THAT(ParseNumbers("ps", "2,1,2", 64).status().message(),
-              HasSubstr("\"2\" is there twice"));
+              HasSubstr("\"2\" is given twice"));
 }
 
 TEST(BenchListsTest, Sizes) {
@@ -41,7 +41,7 @@ TEST(BenchListsTest, Words) {
   EXPECT_THAT(
       ParseWords("ops", "pull,pusch", {"push", "pull"}).status().message(),
       AllOf(HasSubstr("--ops=pull,pusch"),
-            HasSubstr("\"pusch\" is none of push, pull")));
+            HasSubstr("\"pusch\" is not one of push, pull")));
   EXPECT_FALSE(ParseWords("ops", "", {"push"}).ok());
 }
 
@@ -49,7 +49,7 @@ TEST(BenchListsTest, Word) {
   EXPECT_TRUE(CheckWord("optimizer", "adam", {"sgd", "adam"}).ok());
   for (const char* text : {"adams", "", "sgd,adam"}) {
     EXPECT_EQ(CheckWord("optimizer", text, {"sgd", "adam"}).message(),
-              std::string("--optimizer=") + text + ": is none of sgd, adam");
+              std::string("--optimizer=") + text + ": is not one of sgd, adam");
   }
 }
 

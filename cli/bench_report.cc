@@ -18,7 +18,7 @@ using proto::BenchmarkResult;
 
 struct Column {
   const char* head;
-  // Negative: to the left.
+  // Negative for left alignment.
   int width;
   std::string (*text)(const BenchmarkResult& result);
 };
@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<BenchReport>> BenchReport::Open(
   if (json == "-") {
     report->json_ = &std::cout;
   } else if (!json.empty()) {
-    // What is there stays until there is a result.
+    // Existing contents stay until there is a result.
     report->file_.open(json, std::ios::app);
     if (!report->file_) {
       return absl::InvalidArgumentError(
@@ -201,7 +201,7 @@ absl::StatusOr<BenchmarkResult> ParseBenchJson(const std::string& line) {
       google::protobuf::util::JsonStringToMessage(line, &result);
   if (status.ok()) return result;
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", line, "\" is no result: ", status.ToString()));
+      absl::StrCat("\"", line, "\" is not a result: ", status.ToString()));
 }
 
 std::string BenchTableHead(absl::string_view benchmark) {

@@ -13,21 +13,21 @@
 
 namespace holdfast {
 
-// The results of a benchmark, written as they come, so that one that is
-// interrupted leaves what it has measured: for programs JSON Lines, and for
-// people a table.
+// Writes the results of a benchmark as they arrive, so that an interrupted
+// benchmark leaves what it has measured: as JSON Lines for programs and as a
+// table for people.
 //
 // Thread-compatible.
 class BenchReport {
  public:
-  // `json`: the file that gets the lines; empty: none; "-": standard output,
-  // and the table goes to standard error. Errors: as the system says, naming
-  // the file.
+  // `json` is the file for the JSON lines: none if empty; standard output if
+  // "-", and then the table goes to standard error. Errors: those of the
+  // system, naming the file.
   static absl::StatusOr<std::unique_ptr<BenchReport>> Open(
       const std::string& json);
 
-  // A result of another benchmark than the one before begins another table.
-  // Errors: INTERNAL when it cannot be written.
+  // Begins a new table if `result` is of another benchmark than the previous
+  // result. Errors: INTERNAL when it cannot be written.
   absl::Status Add(const proto::BenchmarkResult& result);
 
  private:
@@ -40,13 +40,13 @@ class BenchReport {
   std::string benchmark_;
 };
 
-// A line of JSON, without its end.
+// A line of JSON, without the line break.
 std::string BenchJson(const proto::BenchmarkResult& result);
-// Reads such a line. Errors: INVALID_ARGUMENT.
+// Parses such a line. Errors: INVALID_ARGUMENT.
 absl::StatusOr<proto::BenchmarkResult> ParseBenchJson(const std::string& line);
 
-// The head of a table of that `benchmark`, and a row of it, without their ends.
-// What is absent shows as "-".
+// The header of a table of `benchmark`, and a row of it, without line breaks.
+// Absent fields are shown as "-".
 std::string BenchTableHead(absl::string_view benchmark);
 std::string BenchTableRow(const proto::BenchmarkResult& result);
 

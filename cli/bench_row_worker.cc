@@ -19,8 +19,8 @@ constexpr uint64_t kWithoutEnd = 100'000'000'000;
 constexpr int kBatches = 16;
 // Values in one push of Fill.
 constexpr uint64_t kFillValues = uint64_t{1} << 20;
-// Larger than the number of rows can be, so that multiplying by it permutes the
-// ids: the frequent ones are then spread over the whole range.
+// A prime above the maximum number of rows, so that multiplying by it permutes
+// the ids, which spreads frequent ones over the whole range.
 constexpr uint64_t kPrime = 2654435761;
 
 absl::Time Late() { return SteadyNow() + absl::Seconds(60); }
@@ -186,8 +186,8 @@ absl::Status BenchRowWorker::Apply(absl::Span<const uint64_t> ids,
   const auto outcome = push->Await(Late());
   if (!outcome.ok()) return outcome.status();
   if (outcome->verdict == proto::ACCEPTED) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("a push ended as ", proto::Verdict_Name(outcome->verdict)));
+  return absl::InternalError(absl::StrCat(
+      "the verdict on a push was ", proto::Verdict_Name(outcome->verdict)));
 }
 
 }  // namespace holdfast

@@ -19,7 +19,7 @@
 
 namespace holdfast {
 
-// What a benchmark of rows trains: an embedding table with SGD. It also has one
+// The job of a benchmark of rows: an embedding table with SGD. It also has one
 // dense value, because a job must have a variable.
 struct BenchRowJob {
   // Values in a row.
@@ -28,24 +28,24 @@ struct BenchRowJob {
   uint64_t rows = 10'000'000;
   // Ids in a batch, duplicates included.
   uint32_t ids = 65536;
-  // Exponent of Zipf's law, by which ids are drawn.
+  // Exponent of Zipf's law, from which ids are drawn.
   double zipf = 1.05;
 };
 
 // The only worker of a BenchRowJob, which is asynchronous and has no end. Its
 // batches and gradients are made at the start. Each operation takes the next of
-// several batches in turn, so that it finds no rows in a cache but those that
-// most batches have.
+// several batches in turn, so that only rows that most batches contain are
+// found in a cache.
 //
 // Every call waits for 60 s at most. Thread-compatible.
 class BenchRowWorker {
  public:
-  // `credentials`: of the task. Declares the job.
+  // Declares the job. `credentials` are those of the task.
   static absl::StatusOr<std::unique_ptr<BenchRowWorker>> Start(
       const ClusterSpec& spec, const TaskId& task,
       const Credentials& credentials, const BenchRowJob& job);
 
-  // Makes every row of the table, by pushing gradients of zeros.
+  // Creates every row of the table, by pushing gradients of zeros.
   absl::Status Fill();
 
   // Takes the ticket that the next push needs.

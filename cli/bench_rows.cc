@@ -92,7 +92,7 @@ void RowsFlags::AddTo(FlagSet* set) {
   set->Add("ps", "LIST", &ps_counts,
            absl::StrCat("Numbers of ps. Default: ", ps_counts, "."));
   set->Add("rows", "NUMBER", &rows,
-           absl::StrCat("Rows of the table, all made before measuring.\n"
+           absl::StrCat("Rows of the table, all created before measuring.\n"
                         "Default: ",
                         rows, "."));
   set->Add(
@@ -100,7 +100,7 @@ void RowsFlags::AddTo(FlagSet* set) {
       absl::StrCat("Ids in a batch, duplicates included. Default: ", ids, "."));
   set->Add(
       "zipf", "NUMBER", &zipf,
-      absl::StrCat("Exponent of Zipf's law, by which ids are drawn. 0: all\n"
+      absl::StrCat("Exponent of Zipf's law, from which ids are drawn. 0: all\n"
                    "are equally likely. Default: ",
                    zipf, "."));
   set->Add("ops", "LIST", &ops,
@@ -114,7 +114,7 @@ void RowsFlags::AddTo(FlagSet* set) {
                "pushpull and spread. Default:\n",
                ops, "."));
   set->Add("seconds", "NUMBER", &seconds,
-           "For each operation of each point. Default: 1.");
+           "Measuring time for each operation of each point. Default: 1.");
   ps.AddTo(set);
 }
 

@@ -28,12 +28,13 @@ absl::StatusOr<absl::Duration> CpuTimeOf(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) {
     clockid_t clock;
     timespec used;
-    // Returns the error, unlike others.
+    // Unlike other functions, this one returns the error.
     int error = clock_getcpuclockid(pid, &clock);
     if (error == 0 && clock_gettime(clock, &used) != 0) error = errno;
     if (error != 0) {
       return absl::ErrnoToStatus(
-          error, absl::StrCat("cannot tell what process ", pid, " has used"));
+          error, absl::StrCat("cannot tell how much CPU time process ", pid,
+                              " has used"));
     }
     sum += absl::DurationFromTimespec(used);
   }

@@ -13,18 +13,18 @@
 
 namespace holdfast {
 
-// Runs `call` and appends how long it took, by a clock that nobody sets, to
-// `samples`. Null: it is not wanted.
+// Runs `call` and appends its duration, measured by a monotonic clock, to
+// `samples` unless that is null.
 absl::Status Timed(const std::function<absl::Status()>& call,
                    std::vector<absl::Duration>* samples);
 
-// User and system time that the processes have used so far, all together.
-// Errors: as the system says, when there is no such process.
+// Total user and system time that the processes have used so far. Errors: those
+// of the system, when there is no such process.
 absl::StatusOr<absl::Duration> CpuTimeOf(const std::vector<pid_t>& pids);
 
 // Sets rounds, median_us, p90_us and p99_us of `result`. A quantile is the
-// sample of that rank, rounded up, so that it is one that was measured. There
-// must be a sample.
+// sample of that rank, rounded up, so that it is a measured value. There must
+// be at least one sample.
 void Summarize(std::vector<absl::Duration> samples,
                proto::BenchmarkResult* result);
 

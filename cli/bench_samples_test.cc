@@ -62,7 +62,7 @@ TEST(BenchSamplesTest, CpuTime) {
     after = CpuTimeOf({getpid()});
     ASSERT_TRUE(after.ok()) << after.status();
   } while (*after < *before + absl::Milliseconds(1));
-  // PID_MAX_LIMIT: the system gives smaller ones.
+  // PID_MAX_LIMIT. The system assigns only smaller ones.
   EXPECT_FALSE(CpuTimeOf({getpid(), 1 << 22}).ok());
 }
 

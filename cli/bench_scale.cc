@@ -19,9 +19,9 @@ namespace {
 constexpr int kMostPs = 64;
 constexpr int kMostWorkers = 256;
 constexpr char kSynchronous[] = "synchronous";
-// By each worker, before the measurement begins.
+// Steps of each worker before the measurement begins.
 constexpr uint64_t kWarmUpSteps = 3;
-// Between two looks at the job. A call takes a ps some 50 us.
+// Interval between status calls. A call takes a ps about 50 us.
 constexpr absl::Duration kPeriod = absl::Milliseconds(20);
 constexpr absl::Duration kStartTimeout = absl::Seconds(120);
 
@@ -32,14 +32,14 @@ struct Point {
   uint64_t bytes = 0;
 };
 
-// How far a cluster was at some time.
+// The progress of a cluster at some time.
 struct Sample {
   std::chrono::steady_clock::time_point at;
   uint64_t steps = 0;
   absl::Duration cpu;
 };
 
-// Waits until the job has made `steps` and `earliest` is there.
+// Waits until the job has made `steps` and `earliest` has passed.
 absl::StatusOr<Sample> AwaitSteps(uint64_t steps, absl::Time earliest,
                                   BenchCluster* cluster, StatusWatch* watch) {
   const absl::Time deadline = std::max(earliest, SteadyNow()) + kStartTimeout;
@@ -77,7 +77,7 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
   if (!cluster.ok()) return cluster.status();
   StatusWatch watch((*cluster)->spec(), (*cluster)->credentials(), kPeriod);
   const bool synchronous = point.mode == kSynchronous;
-  // The tensors that are pushed, and pulled, in a step.
+  // The number of tensors pushed, and pulled, in a step.
   const int tensors = synchronous ? point.workers : 1;
   const uint64_t warm_up = kWarmUpSteps * (point.workers / tensors);
   const auto begin =
@@ -115,13 +115,14 @@ void ScaleFlags::AddTo(FlagSet* set) {
            absl::StrCat("Numbers of ps. Default: ", ps_counts, "."));
   set->Add("modes", "LIST", &modes, absl::StrCat("Default: ", modes, "."));
   set->Add("size", "SIZE", &size,
-           absl::StrCat("Of the model, which is cut into a slice for each ps.\n"
+           absl::StrCat("Size of the model, which has one slice per ps.\n"
                         "Default: ",
                         size, "."));
   set->Add("optimizer", "NAME", &optimizer,
            absl::StrCat("One of ", absl::StrJoin(BenchOptimizers(), ", "),
                         ". Default: ", optimizer, "."));
-  set->Add("seconds", "NUMBER", &seconds, "For each point. Default: 2.");
+  set->Add("seconds", "NUMBER", &seconds,
+           "Measuring time for each point. Default: 2.");
   ps.AddTo(set);
 }
 

@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// `holdfast bench scale`: what ps can serve to workers that do nothing but push
-// and pull.
+// `holdfast bench scale`: the throughput of ps with workers that only push and
+// pull.
 struct ScaleFlags {
   std::string workers = "1,2,4,8,16";
   std::string ps_counts = "1,2,4";

@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kSynchronous[] = "synchronous";
 
-// A job in a mode, and what its runs have said.
+// A job in a mode, and the results of its runs.
 struct Case {
   std::string mode;
   std::string job_file;
@@ -39,7 +39,7 @@ void MakeAbsolute(proto::Dataset* dataset) {
   }
 }
 
-// The job at `path` in `mode`, for training alone, as text.
+// The job at `path` in `mode`, reduced to training, as text.
 absl::StatusOr<std::string> JobText(const std::string& path,
                                     const std::string& mode, int steps) {
   absl::StatusOr<proto::Job> job = LoadJobFile(path);
@@ -100,7 +100,7 @@ absl::StatusOr<proto::TrainingResult> ReadResult(const std::string& path) {
   if (!google::protobuf::util::JsonStringToMessage(content.str(), &result,
                                                    options)
            .ok()) {
-    return absl::InternalError(absl::StrCat(path, " is no result"));
+    return absl::InternalError(absl::StrCat(path, " is not a result"));
   }
   return result;
 }
@@ -112,7 +112,7 @@ absl::StatusOr<proto::TrainingResult> Run(const StepFlags& flags,
   const auto directory = RunDirectory::Open(folder);
   if (!directory.ok()) return directory.status();
   const std::string run_dir = folder + "/run";
-  // Of the run before, which is measured.
+  // Removes the folder of the previous run, whose result has been read.
   std::error_code ignored;
   std::filesystem::remove_all(run_dir, ignored);
   LocalCluster::Program program;
@@ -145,7 +145,7 @@ absl::StatusOr<proto::BenchmarkResult> Summary(const Case& job) {
     examples.push_back(result.examples_per_second());
     if (job.mode == kSynchronous && result.digest() != first.digest()) {
       return absl::InternalError(absl::StrCat(
-          first.job(), ": two runs of one synchronous job end with ",
+          first.job(), ": two runs of the same synchronous job end with ",
           "the digests ", first.digest(), " and ", result.digest()));
     }
   }
@@ -171,17 +171,19 @@ absl::StatusOr<proto::BenchmarkResult> Summary(const Case& job) {
 void StepFlags::AddTo(FlagSet* set) {
   set->Add("jobs", "LIST", &jobs,
            absl::StrCat("Job files. Default:\n", jobs, "."));
-  set->Add("modes", "LIST", &modes,
-           absl::StrCat("In which each job is run, whatever its file says.\n"
-                        "Default: ",
-                        modes, "."));
+  set->Add(
+      "modes", "LIST", &modes,
+      absl::StrCat("Modes in which each job is run, whatever its file says.\n"
+                   "Default: ",
+                   modes, "."));
   set->Add("ps", "NUMBER", &ps, "Default: as `holdfast local`.");
   set->Add("workers", "NUMBER", &workers, "Default: as `holdfast local`.");
   set->Add("steps", "NUMBER", &steps,
-           "Of each run; asynchronous: pushes. Default: 600.");
-  set->Add("rounds", "NUMBER", &rounds, "Runs of each. Default: 3.");
+           "Steps of each run; in asynchronous jobs, pushes. Default: 600.");
+  set->Add("rounds", "NUMBER", &rounds,
+           "Runs of each job in each mode. Default: 3.");
   set->Add("local_flags", "FLAGS", &local_flags,
-           "More flags for `holdfast local`, separated by spaces.");
+           "Additional flags for `holdfast local`, separated by spaces.");
 }
 
 absl::Status BenchStep(const StepFlags& flags, const std::string& folder,

@@ -11,7 +11,7 @@
 
 namespace holdfast {
 
-// `holdfast bench step`: how fast jobs train, as `holdfast local` runs them.
+// `holdfast bench step`: how fast jobs train with `holdfast local`.
 struct StepFlags {
   std::string jobs =
       "examples/fashion_mnist_softmax.textproto,"
@@ -26,11 +26,11 @@ struct StepFlags {
   void AddTo(FlagSet* set);
 };
 
-// Runs each job in each mode, all of them in turn, `rounds` times, in `folder`;
-// without evaluation and checkpoints. Reports at the end.
-// Errors: INVALID_ARGUMENT for wrong flags or a wrong job file; INTERNAL when a
-// run fails, with its last words, or when synchronous runs end with different
-// digests; CANCELLED when the user ends the program.
+// Runs each job in each mode, all of them in turn, `rounds` times, in `folder`,
+// without evaluation and checkpoints. Reports at the end. Errors:
+// INVALID_ARGUMENT for wrong flags or a wrong job file; INTERNAL when a run
+// fails, with the last lines of its log, or when synchronous runs end with
+// different digests; CANCELLED when the user ends the program.
 absl::Status BenchStep(const StepFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report);
 

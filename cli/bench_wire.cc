@@ -16,12 +16,12 @@ namespace {
 constexpr int kMostShards = 64;
 constexpr char kControl[] = "control";
 
-// What the flags say.
+// The parsed flags.
 struct Plan {
   std::vector<uint64_t> sizes;
   std::vector<int> shards;
   std::vector<std::string> codecs;
-  // Those of tensors.
+  // Operations on tensors.
   std::vector<std::string> ops;
   bool control = false;
   uint64_t load = 0;
@@ -71,7 +71,7 @@ std::vector<std::string> ClientFlags(absl::string_view role, uint64_t bytes,
           absl::StrCat("--same_host=", flags.same_host)};
 }
 
-// Runs the clients, of which the last measures, beside `shards` ps.
+// Runs the clients, the last of which measures, with `shards` ps.
 absl::Status Measure(const WireFlags& flags, int shards,
                      const std::vector<BenchCluster::Client>& clients,
                      const std::string& folder, SignalWatch* signals,
@@ -92,31 +92,33 @@ absl::Status Measure(const WireFlags& flags, int shards,
 }  // namespace
 
 void WireFlags::AddTo(FlagSet* set) {
-  set->Add("sizes", "LIST", &sizes,
-           absl::StrCat("Of the tensor in float32. Default:\n", sizes, "."));
+  set->Add(
+      "sizes", "LIST", &sizes,
+      absl::StrCat("Sizes of the tensor in float32. Default:\n", sizes, "."));
   set->Add("shards", "LIST", &shards,
            absl::StrCat("Numbers of ps, each with a slice of the tensor.\n"
                         "Default: ",
                         shards, "."));
   set->Add("codecs", "LIST", &codecs,
-           absl::StrCat("How the tensor travels. Default:\n",
+           absl::StrCat("Encodings of the tensor on the wire. Default:\n",
                         absl::StrJoin(BenchCodecs(), ","), "."));
   set->Add("ops", "LIST", &ops,
            absl::StrCat(
                "push: a gradient, until SGD has applied it on every shard.\n"
-               "push_in_place: one that was written to shared memory before.\n"
-               "pull: the values, into the same memory. pull_in_place: read\n"
-               "where they lie, every byte. pushpull: push and pull.\n"
-               "ticket: the control call before each push. tcp: as many bytes\n"
-               "over a bare connection, and 16 back. memcpy: a copy by one\n"
-               "thread. read: of as many bytes, every one, by one thread.\n"
-               "control: GetStatus alone, and while another process\n"
-               "pushes. Default:\n",
+               "push_in_place: the same for a gradient that is already in\n"
+               "shared memory. pull: the values, into the same memory each\n"
+               "time. pull_in_place: pull, and read every byte in place.\n"
+               "pushpull: push and pull. ticket: the control call before\n"
+               "each push. tcp: as many bytes over a bare connection, and 16\n"
+               "back. memcpy: a copy by one thread. read: one thread reads\n"
+               "as many bytes. control: GetStatus alone, and while another\n"
+               "process pushes. Default:\n",
                ops, "."));
-  set->Add("load", "SIZE", &load,
-           absl::StrCat("Of those pushes. Default: ", load, "."));
+  set->Add(
+      "load", "SIZE", &load,
+      absl::StrCat("Size of the pushes during control. Default: ", load, "."));
   set->Add("seconds", "NUMBER", &seconds,
-           "For each operation of each point. Default: 1.");
+           "Measuring time for each operation of each point. Default: 1.");
   set->Add("same_host", "auto|off", &same_host,
            "off: tensors pass over the network. Default: auto.");
   ps.AddTo(set);

@@ -11,12 +11,12 @@
 
 namespace holdfast {
 
-// `holdfast bench wire`: what it costs one worker to push and pull a tensor,
-// beside what the machine can do.
+// `holdfast bench wire`: the cost for one worker of pushing and pulling a
+// tensor, compared with the limits of the machine.
 struct WireFlags {
   std::string sizes = "16,1kB,31kB,256kB,1MB,4MB,16MB,64MB,256MB";
   std::string shards = "1,2,4,8";
-  // Empty: all that there are.
+  // If empty, all codecs.
   std::string codecs;
   std::string ops = "push,pull,pushpull,ticket,tcp,memcpy,control";
   std::string load = "64MB";

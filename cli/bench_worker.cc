@@ -17,7 +17,7 @@ constexpr uint64_t kWithoutEnd = 1000000000000000;
 
 absl::Time Late() { return SteadyNow() + absl::Seconds(60); }
 
-// By its name in a job file, in lower case.
+// The encoding for its name in a job file, in lower case.
 proto::Encoding EncodingOf(const std::string& codec) {
   proto::Encoding encoding = proto::EXACT;
   proto::Encoding_Parse(absl::AsciiStrToUpper(codec), &encoding);
@@ -37,7 +37,7 @@ proto::Declaration DeclarationOf(const BenchJob& job) {
   if (encoding != proto::EXACT) {
     proto::Compression& compression = *variable.mutable_compression();
     compression.set_push(encoding);
-    // The others are of pushes alone.
+    // The others are only for pushes.
     if (encoding == proto::FLOAT16 || encoding == proto::BFLOAT16) {
       compression.set_pull(encoding);
     }
@@ -63,7 +63,7 @@ proto::Declaration DeclarationOf(const BenchJob& job) {
   return declaration;
 }
 
-// Different values, as codecs may depend on them.
+// Various values, because codecs may depend on them.
 std::vector<float> MakeGradient(uint64_t size) {
   std::minstd_rand random(1);
   std::vector<float> gradient(size);
@@ -76,7 +76,7 @@ std::vector<float> MakeGradient(uint64_t size) {
 absl::Status CheckAccepted(proto::Verdict verdict) {
   if (verdict == proto::ACCEPTED) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("a push ended as ", proto::Verdict_Name(verdict)));
+      absl::StrCat("the verdict on a push was ", proto::Verdict_Name(verdict)));
 }
 
 }  // namespace

@@ -17,15 +17,15 @@
 
 namespace holdfast {
 
-// What is trained in a benchmark: one tensor, whose gradient costs nothing.
+// The job of a benchmark: one tensor, whose gradient costs nothing.
 struct BenchJob {
   // A multiple of 4.
   uint64_t bytes = 4;
-  // Slices that it is cut into, each on a ps of its own; not more than
-  // elements.
+  // Number of slices of the tensor, each on a ps of its own; at most one per
+  // element.
   uint32_t shards = 1;
-  // How it travels: one of BenchCodecs. Those for gradients alone leave the
-  // values exact.
+  // Encoding on the wire: one of BenchCodecs. With codecs that are only for
+  // gradients, values are exact.
   std::string codec = "exact";
   // One of BenchOptimizers.
   std::string optimizer = "sgd";
@@ -34,45 +34,45 @@ struct BenchJob {
   bool same_host = true;
 };
 
-// "exact", "float16" and the others that there are (proto/training.proto).
+// "exact", "float16" and the other encodings of proto/training.proto.
 std::vector<std::string> BenchCodecs();
 
-// With no, one and two slots.
+// Optimizers with no, one and two slots.
 std::vector<std::string> BenchOptimizers();
 
-// A worker of a BenchJob, which trains until it is killed: the job has no end.
-// The first worker declares it.
+// A worker of a BenchJob, which trains until it is killed, because the job has
+// no end. The first worker declares the job.
 //
 // Every call waits for 60 s at most. Thread-compatible.
 class BenchWorker {
  public:
-  // `credentials`: of the task.
+  // `credentials` are those of the task.
   static absl::StatusOr<std::unique_ptr<BenchWorker>> Start(
       const ClusterSpec& spec, const TaskId& task,
       const Credentials& credentials, const BenchJob& job);
 
-  // From now on pulled values are copied to memory of this object's, but by
+  // From now on, copies pulled values to memory of this object, except in
   // ReadInPlace.
   void CopyValues();
 
-  // Asynchronous jobs. The ticket of the next push, which needs one;
+  // For asynchronous jobs: takes the ticket that the next push needs.
   // PrefetchTicket asks for the one after it, without waiting.
   absl::Status TakeTicket();
   void PrefetchTicket();
-  // Has the gradient applied by every shard. The values are those of the last
-  // pull.
+  // Pushes the gradient, computed on the values of the last pull, and waits
+  // until every shard has applied it.
   absl::Status Push();
-  // The same in two parts: has the gradient written to memory of the push's, if
-  // there is some (Cluster::Push::Memory), and then applied.
+  // The same in two parts: writes the gradient to the push's memory, if it has
+  // some (Cluster::Push::Memory), and then pushes it.
   absl::Status WriteInPlace();
   absl::Status PushWritten();
   absl::Status Pull();
-  // Pulls, and reads every value where it lies.
+  // Pulls, and reads every value in place.
   absl::Status ReadInPlace();
-  // One after the other, in one exchange.
+  // Push and Pull in one exchange.
   absl::Status PushPull();
 
-  // Synchronous jobs: push, contribution, and a pull of the next version.
+  // For synchronous jobs: push, contribution, and a pull of the next version.
   absl::Status Step();
 
   Cluster& cluster() { return *cluster_; }
@@ -80,7 +80,8 @@ class BenchWorker {
  private:
   BenchWorker(std::unique_ptr<Cluster> cluster, uint32_t seat, uint64_t size);
 
-  // Has `gradient` applied. Null: does not pull.
+  // Pushes `gradient` and waits for the verdict. Pulls into `next` unless it is
+  // null.
   absl::Status Apply(Cluster::Push* push, absl::Span<const float> gradient,
                      Parameters* next);
 
@@ -88,11 +89,11 @@ class BenchWorker {
   const uint32_t seat_;
   const std::vector<float> gradient_;
   Parameters now_;
-  // Where they are copied to.
+  // Copy of the pulled values.
   std::vector<float> copy_;
-  // What Step pulls, before they are swapped.
+  // Pulled by Step, then swapped with now_.
   Parameters next_;
-  // Of ReadInPlace, and what it has read.
+  // The values of ReadInPlace, and the sum that it has read.
   Parameters in_place_;
   uint64_t sum_ = 0;
   std::unique_ptr<Cluster::Push> written_;

@@ -18,8 +18,7 @@
 namespace holdfast {
 namespace {
 
-// Of a serial number: more than can be guessed, fewer than the 20 bytes that
-// there may be.
+// Bits of a serial number: too many to guess, and within the limit of 20 bytes.
 constexpr int kSerialBits = 127;
 
 using SharedCertificate = std::shared_ptr<X509>;
@@ -42,11 +41,11 @@ std::string TextOf(BIO* bio) {
 
 absl::StatusOr<SharedKey> MakeKey() {
   SharedKey key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-  if (key == nullptr) return OpenSslError("cannot make a key");
+  if (key == nullptr) return OpenSslError("cannot create a key");
   return key;
 }
 
-// A certificate without extensions, not signed yet.
+// Begins a certificate, without extensions and signature.
 absl::StatusOr<SharedCertificate> Begin(const CertificateRequest& request,
                                         EVP_PKEY* key) {
   SharedCertificate certificate(X509_new(), X509_free);
@@ -67,7 +66,7 @@ absl::StatusOr<SharedCertificate> Begin(const CertificateRequest& request,
           reinterpret_cast<const unsigned char*>(request.common_name.data()),
           static_cast<int>(request.common_name.size()), -1, 0) == 1 &&
       X509_set_pubkey(certificate.get(), key) == 1;
-  if (!done) return OpenSslError("cannot make a certificate");
+  if (!done) return OpenSslError("cannot create a certificate");
   return certificate;
 }
 
@@ -109,7 +108,7 @@ CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
   CertificateRequest request;
   const std::string host = absl::StrCat(
       identity.task.job, "-", identity.task.index, ".", identity.training);
-  // It holds 64 characters at most.
+  // A common name has at most 64 characters.
   request.common_name = host.substr(0, 64);
   request.uris = {identity.ToUri()};
   if (identity.task.job != kOperatorJob) request.dns_names = {host};
@@ -162,7 +161,7 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::FromKeyPair(
   ERR_clear_error();
   if (!right) {
     return absl::InvalidArgumentError(
-        "these are no certificate of an authority and its key");
+        "not the certificate of an authority with its key");
   }
   return CertificateAuthority(pair, std::move(certificate), std::move(key));
 }

@@ -20,7 +20,7 @@ struct KeyPair {
   std::string key;
 };
 
-// What is to stand in a certificate.
+// The contents of a certificate.
 struct CertificateRequest {
   // For people.
   std::string common_name;
@@ -31,9 +31,9 @@ struct CertificateRequest {
   absl::Time not_after;
 };
 
-// The request for a task, or an operator. That of a task has also the host name
-// "JOB-INDEX.TRAINING", as "ps-0.mnist", for clients that can do no more than
-// compare one: gRPC in other languages, and who reads a status port.
+// The request for a task or an operator. A task's certificate also has the host
+// name "JOB-INDEX.TRAINING", such as "ps-0.mnist", for clients that can only
+// compare host names: gRPC in other languages, and readers of a status port.
 CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
                               absl::Time not_after);
 
@@ -43,17 +43,18 @@ CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
 // Thread-compatible.
 class CertificateAuthority {
  public:
-  // With a new key. Errors: INTERNAL, with what OpenSSL says.
+  // Creates an authority with a new key. Errors: INTERNAL, with OpenSSL's
+  // message.
   static absl::StatusOr<CertificateAuthority> Make(const std::string& name,
                                                    absl::Time not_before,
                                                    absl::Time not_after);
-  // Errors: INVALID_ARGUMENT when these are no certificate of an authority and
-  // its key.
+  // Errors: INVALID_ARGUMENT when `pair` is not the certificate of an authority
+  // with its key.
   static absl::StatusOr<CertificateAuthority> FromKeyPair(const KeyPair& pair);
 
   const KeyPair& key_pair() const { return pair_; }
 
-  // Errors: INTERNAL, with what OpenSSL says.
+  // Errors: INTERNAL, with OpenSSL's message.
   absl::StatusOr<KeyPair> Issue(const CertificateRequest& request) const;
 
  private:

@@ -21,7 +21,7 @@ namespace holdfast {
 namespace {
 
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 365 * 10);
-// Clocks of machines differ.
+// Allows for differences between the clocks of machines.
 constexpr absl::Duration kBackdated = absl::Minutes(5);
 constexpr mode_t kPublic = 0644;
 constexpr mode_t kPrivate = 0600;
@@ -35,7 +35,7 @@ absl::Status MakeFolder(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
 }
 
-// In place of a file that is there, at once.
+// Replaces an existing file atomically.
 absl::Status WriteFile(const std::string& path, const std::string& text,
                        mode_t mode) {
   const auto failed = [&] {
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
-// That of the folder, or a new one.
+// The authority of the folder, or a new one.
 absl::StatusOr<CertificateAuthority> OpenAuthority(
     const CertificateFolderOptions& options, absl::Time now) {
   const std::string certificate_path = options.path + "/ca.crt";
@@ -73,9 +73,8 @@ absl::StatusOr<CertificateAuthority> OpenAuthority(
   if (Exists(certificate_path) != Exists(key_path)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "of ", certificate_path, " and ", key_path,
-        " one is there and the other is not: without both nothing can be "
-        "signed, and neither is written over; restore it, or name another "
-        "--out"));
+        " only one exists: without both nothing can be signed, and "
+        "neither is overwritten; restore the other, or choose another --out"));
   }
   if (Exists(key_path)) {
     const auto certificate = ReadFile(certificate_path);
@@ -138,7 +137,7 @@ absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
   std::vector<TaskId> made;
   for (const TaskId& task : options.tasks) {
     const std::string folder = CertificateFolderOf(options.path, task);
-    // The last file that is written there.
+    // The last file to be written to a task's folder.
     if (!options.renew && Exists(folder + "/tls.crt")) {
       const auto kept = Credentials::FromFolder(folder);
       if (kept.ok() && kept->identity().training != options.training) {

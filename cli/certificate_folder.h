@@ -14,34 +14,34 @@ namespace holdfast {
 
 // A folder of certificates for one cluster, for development:
 //
-//   ca.crt, ca.key   the authority; whoever has the key may be anybody
-//   ps-0/            for --tls_dir of that task: ca.crt, tls.crt, tls.key
+//   ca.crt, ca.key   the authority; its key allows impersonating any task
+//   ps-0/ for --tls_dir of that task: ca.crt, tls.crt, tls.key
 //   worker-0/ ...
 //   operator-0/      for people and tools
 //
-// Keys can be read by their owner alone.
+// Only their owner can read keys.
 struct CertificateFolderOptions {
   std::string path;
-  // In each identity (common/rpc/identity.h).
+  // Name of the training in each identity (common/rpc/identity.h).
   std::string training;
   std::vector<TaskId> tasks;
-  // How long certificates are valid. The authority is so for ten years.
+  // How long certificates are valid. The authority's is valid for ten years.
   absl::Duration lifetime = absl::Hours(24 * 365);
-  // Tasks that have a certificate get another one. Otherwise they keep it.
+  // Whether tasks that have a certificate get a new one.
   bool renew = false;
 };
 
 // The tasks of a cluster, and an operator.
 std::vector<TaskId> TasksWithOperator(const ClusterSpec& cluster);
 
-// Where the certificate of `task` is.
+// The folder of the certificate of `task`.
 std::string CertificateFolderOf(const std::string& path, const TaskId& task);
 
-// Makes the folder, or what it lacks. An authority that is there is used; it is
-// never written over. A renewed file takes the place of the old one at once.
-// Returns the tasks that have got a certificate.
-// Errors: INVALID_ARGUMENT for a name that is none; FAILED_PRECONDITION when
-// the authority has no key, or is none; as the system says.
+// Creates the folder, or what is missing in it. An existing authority is used
+// and never overwritten. Renewed files are replaced atomically. Returns the
+// tasks that got a new certificate. Errors: INVALID_ARGUMENT for an invalid
+// name; FAILED_PRECONDITION when the authority has no key, or is not an
+// authority; those of the system.
 absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
     const CertificateFolderOptions& options);
 

@@ -17,18 +17,18 @@ namespace {
 constexpr char kUsage[] =
     R"(holdfast certs --out=FOLDER --training=NAME --cluster_spec=FILE [flags]
 
-Makes a certificate authority, and a certificate for each task of a cluster and for
-an operator, for development: FOLDER/ps-0 is what --tls_dir of ps task 0 takes.
+Creates a certificate authority, and a certificate for each task of a cluster and for
+an operator, for development: FOLDER/ps-0 is the --tls_dir of ps task 0.
 
-Run again, it makes what is missing, as for a cluster that has grown, and with
---renew new certificates for all. The authority (FOLDER/ca.crt, FOLDER/ca.key) is
-used as it is, and never written over. Who has ca.key may act as any task: keep it
-away from the machines of the cluster.
+Run again, it creates what is missing, for example after a cluster has grown, or with
+--renew new certificates for all tasks. An existing authority (FOLDER/ca.crt,
+FOLDER/ca.key) is used and never overwritten. With ca.key one can impersonate any
+task: keep it away from the machines of the cluster.
 
   holdfast certs --out=tls --training=mnist --cluster_spec=cluster.json
   holdfast status --cluster_spec=cluster.json --tls_dir=tls/operator-0
 
-Exits 0 when all is there, 1 when something could not be written, 2 for wrong flags.
+Exits 0 when all certificates exist, 1 when something could not be written, 2 for wrong flags.
 
 )";
 
@@ -44,19 +44,22 @@ struct CertsFlags {
 
 FlagSet MakeFlagSet(CertsFlags* flags) {
   FlagSet set;
-  set.Add("out", "FOLDER", &flags->out, "Made when it is not there. Needed.");
+  set.Add(
+      "out", "FOLDER", &flags->out,
+      "Folder for the certificates; created if it does not exist. Required.");
   set.Add(
       "training", "NAME", &flags->training,
-      "Of lower-case letters, digits and '-'. Tasks speak only to those of\n"
-      "the same name. Needed.");
+      "Name of the training: lower-case letters, digits and '-'. Tasks only\n"
+      "talk to tasks of the same name. Required.");
   set.Add("cluster_spec", "FILE", &flags->cluster_spec,
-          "The cluster, as for the daemons: a file with JSON, or JSON itself.\n"
-          "Needed.");
+          "The cluster, as for the daemons: a JSON file, or the JSON itself.\n"
+          "Required.");
   set.Add("days", "NUMBER", &flags->days,
           "How long certificates are valid, 1 to 3650. Default: 365.");
-  set.Add("renew", "", &flags->renew,
-          "New certificates also where there are some. Daemons that run take\n"
-          "them by themselves.");
+  set.Add(
+      "renew", "", &flags->renew,
+      "Replace existing certificates, too. Running daemons load the new ones\n"
+      "by themselves.");
   return set;
 }
 
@@ -67,7 +70,7 @@ absl::StatusOr<CertificateFolderOptions> MakeOptions(const CertsFlags& flags) {
         {"cluster_spec", flags.cluster_spec}}) {
     if (value.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " is needed; --help tells of it"));
+          absl::StrCat("--", name, " is required; --help describes it"));
     }
   }
   if (flags.days < 1 || flags.days > kMaxDays) {

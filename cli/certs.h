@@ -12,7 +12,7 @@ namespace holdfast {
 // exit code.
 int CertsCommand(const std::vector<std::string>& args);
 
-// What may follow it.
+// The flags, for completion.
 std::vector<CommandWords> CertsWords();
 
 }  // namespace holdfast

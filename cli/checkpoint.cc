@@ -28,33 +28,33 @@ namespace holdfast {
 namespace {
 
 constexpr char kUsage[] =
-    R"(holdfast checkpoint VERB: looks at what a job has saved, or has it saved
+    R"(holdfast checkpoint VERB: inspects what a job has saved, or saves it
 
-  holdfast checkpoint list DIR              which checkpoints there are, and which
-                                            one a restart would use
-  holdfast checkpoint inspect DIR [flags]   what a checkpoint holds
+  holdfast checkpoint list DIR              list checkpoints, and say which one a
+                                            restart would use
+holdfast checkpoint inspect DIR [flags]   show what a checkpoint holds
   holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
   holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors|FILE.onnx [flags]
-                                            variables for NumPy, or as safetensors,
-                                            and tables for NumPy; the whole model
-                                            as ONNX
+export variables for NumPy or as
+                                            safetensors, and tables for NumPy; or
+                                            the whole model as ONNX
   holdfast checkpoint delta DIR --since=STEP --output=FILE.npz [flags]
-                                            what has changed of tables since a
-                                            step, for whoever serves a copy
-  holdfast checkpoint save [flags]          have a running job save its state, and
+export the changes of tables since a
+                                            step, to update a copy that is served
+  holdfast checkpoint save [flags]          make a running job save its state, and
                                             wait until it is on disk
 
-DIR is the --checkpoint_dir of the ps. Only save talks to the job, and nothing but
-the job changes DIR.
+DIR is the --checkpoint_dir of the ps. Only save talks to the job, and only the job
+changes DIR.
 
   holdfast checkpoint list runs/first/checkpoints
   holdfast checkpoint save --run_dir=runs/first
 
-Exits 0 when all is well, 1 when something failed or is damaged, 2 for wrong flags.
+Exits 0 on success, 1 when something failed or is damaged, 2 for wrong flags.
 
 )";
 
-// The flags as they were given.
+// The values of the flags.
 struct CheckpointFlags {
   std::string checkpoint;
   ExportOptions to_export;
@@ -65,13 +65,14 @@ struct CheckpointFlags {
 
 void AddCheckpoint(absl::string_view otherwise, CheckpointFlags* flags,
                    FlagSet* set) {
-  set->Add("checkpoint", "NAME", &flags->checkpoint,
-           absl::StrCat(
-               "Which one, as g0001-step00001000. Default: ", otherwise, "."));
+  set->Add(
+      "checkpoint", "NAME", &flags->checkpoint,
+      absl::StrCat("Which checkpoint, such as g0001-step00001000. Default: ",
+                   otherwise, "."));
 }
 
-// The checkpoint that --checkpoint names, if it does.
-// Errors: INVALID_ARGUMENT.
+// The checkpoint named by --checkpoint, if it is given. Errors:
+// INVALID_ARGUMENT.
 absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
     const CheckpointDirectory& directory, const CheckpointFlags& flags) {
   if (flags.checkpoint.empty()) return std::nullopt;
@@ -85,12 +86,12 @@ absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
     return absl::InvalidArgumentError(
         absl::StrCat("--checkpoint=", flags.checkpoint, ": not in ",
                      directory.path(), "; `holdfast checkpoint list ",
-                     directory.path(), "` names those that are"));
+                     directory.path(), "` lists the existing ones"));
   }
   return *std::move(name);
 }
 
-// That, or the newest of the journal.
+// The given checkpoint, or the newest in the journal.
 absl::StatusOr<proto::CheckpointName> ChooseName(
     const CheckpointDirectory& directory, const CheckpointFlags& flags) {
   auto given = GivenName(directory, flags);
@@ -100,7 +101,7 @@ absl::StatusOr<proto::CheckpointName> ChooseName(
   if (!journal.ok()) return journal.status();
   if (journal->checkpoints().empty()) {
     return absl::NotFoundError(
-        absl::StrCat(directory.path(), ": no checkpoint is durable"));
+        absl::StrCat(directory.path(), ": there is no durable checkpoint"));
   }
   return *journal->checkpoints().rbegin();
 }
@@ -128,8 +129,8 @@ absl::Status Export(const CheckpointDirectory& directory,
                     const CheckpointFlags& flags) {
   if (flags.to_export.output.empty()) {
     return absl::InvalidArgumentError(
-        "--output is needed: the file to write, FILE.npz, FILE.safetensors or "
-        "FILE.onnx");
+        "--output is required: the file to write, FILE.npz, FILE.safetensors "
+        "or FILE.onnx");
   }
   const auto name = ChooseName(directory, flags);
   if (!name.ok()) return name.status();
@@ -143,14 +144,14 @@ absl::Status Delta(const CheckpointDirectory& directory,
   uint64_t since;
   if (!absl::SimpleAtoi(flags.since, &since)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        flags.since.empty() ? "--since is needed"
+        flags.since.empty() ? "--since is required"
                             : absl::StrCat("--since=", flags.since),
-        ": the step that the copy is of, which `holdfast checkpoint delta` and "
-        "the names of checkpoints tell"));
+        ": the step of the copy, as printed by `holdfast checkpoint delta` and "
+        "contained in the names of checkpoints"));
   }
   if (flags.to_export.output.empty()) {
     return absl::InvalidArgumentError(
-        "--output is needed: with F.npz the files are F.NAME.ids.npy, "
+        "--output is required: with F.npz the files are F.NAME.ids.npy, "
         "F.NAME.values.npy and F.NAME.removed.npy for each table NAME");
   }
   const auto name = ChooseName(directory, flags);
@@ -163,8 +164,8 @@ absl::Status Delta(const CheckpointDirectory& directory,
     std::cout << "table " << table.table << ": " << table.rows
               << " rows changed, " << table.removed << " removed\n";
   }
-  std::cout << "A copy of step " << since << " becomes one of step "
-            << name->step() << "." << std::endl;
+  std::cout << "Updates a copy of step " << since << " to step " << name->step()
+            << "." << std::endl;
   return absl::OkStatus();
 }
 
@@ -183,7 +184,7 @@ using OnDirectory = absl::Status (*)(const CheckpointDirectory& directory,
 
 struct Verb {
   const char* name;
-  // Null: it needs no directory.
+  // Null for a verb that needs no directory.
   OnDirectory on_directory;
   void (*add_flags)(CheckpointFlags* flags, FlagSet* set);
 };
@@ -192,7 +193,7 @@ constexpr Verb kVerbs[] = {
     {"list", List, [](CheckpointFlags*, FlagSet*) {}},
     {"inspect", Inspect,
      [](CheckpointFlags* flags, FlagSet* set) {
-       AddCheckpoint("the newest that is durable", flags, set);
+       AddCheckpoint("the newest durable one", flags, set);
      }},
     {"verify", Verify,
      [](CheckpointFlags* flags, FlagSet* set) {
@@ -200,27 +201,27 @@ constexpr Verb kVerbs[] = {
      }},
     {"export", Export,
      [](CheckpointFlags* flags, FlagSet* set) {
-       AddCheckpoint("the newest that is durable", flags, set);
+       AddCheckpoint("the newest durable one", flags, set);
        set->Add("output", "FILE", &flags->to_export.output,
                 "The .npz, .safetensors or .onnx to write. Required.");
        set->Add(
            "int8", "", &flags->to_export.int8,
-           "Of .onnx: matrices and kernels as 8-bit integers, a quarter of\n"
+           "For .onnx: matrices and kernels as 8-bit integers, a quarter of\n"
            "the bytes.");
        set->Add("slots", "", &flags->to_export.slots,
-                "Slots of the optimizers too, as NAME:slot0.");
+                "Also export the slots of the optimizers, as NAME:slot0.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
-                "Variables and tables whose name begins so. Default: all.");
+                "Prefixes of the names of variables and tables. Default: all.");
      }},
     {"delta", Delta,
      [](CheckpointFlags* flags, FlagSet* set) {
-       AddCheckpoint("the newest that is durable", flags, set);
+       AddCheckpoint("the newest durable one", flags, set);
        set->Add("since", "STEP", &flags->since,
-                "The step that the copy is of. Required.");
+                "The step of the copy. Required.");
        set->Add("output", "FILE", &flags->to_export.output,
-                "As of export: F.npz for F.NAME.ids.npy and so on. Required.");
+                "As for export: F.npz for F.NAME.ids.npy and so on. Required.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
-                "Tables whose name begins so. Default: all.");
+                "Prefixes of the names of tables. Default: all.");
      }},
     {"save", nullptr,
      [](CheckpointFlags* flags, FlagSet* set) {
@@ -230,14 +231,14 @@ constexpr Verb kVerbs[] = {
      }},
 };
 
-// Errors: INVALID_ARGUMENT for a wrong use; whatever failed.
+// Errors: INVALID_ARGUMENT for incorrect use; those of the verb.
 absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
                  const FlagSet& set, const CheckpointFlags& flags) {
   std::string path;
   if (verb.on_directory != nullptr) {
     if (args.empty() || absl::StartsWith(args[0], "--")) {
       return absl::InvalidArgumentError(
-          "the checkpoint directory is needed, before the flags");
+          "the checkpoint directory is required, before the flags");
     }
     path = args[0];
     args.remove_prefix(1);
@@ -249,7 +250,7 @@ absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", error ? error.message() : "not a directory",
-                     "; name the --checkpoint_dir of the ps"));
+                     "; give the --checkpoint_dir of the ps"));
   }
   const auto directory =
       CheckpointDirectory::OpenToRead(path, PosixFileSystem());
@@ -275,9 +276,8 @@ int CheckpointCommand(const std::vector<std::string>& args) {
   }
   if (verb == std::end(kVerbs)) {
     std::cerr << "holdfast checkpoint: "
-              << (args.empty()
-                      ? "a verb is needed"
-                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << (args.empty() ? "a verb is required"
+                               : absl::StrCat("unknown verb \"", args[0], "\""))
               << "; --help lists them" << std::endl;
     return kExitUsage;
   }

@@ -8,13 +8,12 @@
 
 namespace holdfast {
 
-// `holdfast checkpoint list|inspect|verify|export|delta|save`: looks at a
-// checkpoint directory, or has a running job save its state. `args` follow the
-// subcommand.
-// Returns the exit code.
+// `holdfast checkpoint list|inspect|verify|export|delta|save`: inspects a
+// checkpoint directory, or makes a running job save its state. `args` follow
+// the subcommand. Returns the exit code.
 int CheckpointCommand(const std::vector<std::string>& args);
 
-// What may follow each verb.
+// The verbs and their flags, for completion.
 std::vector<CommandWords> CheckpointWords();
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// `holdfast checkpoint` where checkpoints have only the changes of tables.
+// `holdfast checkpoint` with delta checkpoints of tables.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -47,10 +47,10 @@ std::vector<Number> NumbersOf(const std::string& path) {
   return numbers;
 }
 
-// What someone has who serves rows: values by id.
+// A copy of a table that is served: values by id.
 using Copy = std::map<uint64_t, std::vector<float>>;
 
-// Takes over the rows of STEM.user.*.npy.
+// Copies the rows of STEM.user.*.npy to `copy`.
 void TakeRows(const std::string& stem, Copy* copy) {
   const auto ids = NumbersOf<uint64_t>(stem + ".user.ids.npy");
   const auto values = NumbersOf<float>(stem + ".user.values.npy");
@@ -61,8 +61,8 @@ void TakeRows(const std::string& stem, Copy* copy) {
   }
 }
 
-// Checkpoints of steps 10 to 50, of which those of 10 and 40 have all rows, by
-// one to three ps. The row of id 7 is touched between all of them.
+// Checkpoints of steps 10 to 50, by one to three ps. Those of steps 10 and 40
+// have all rows. The row of id 7 is touched between each two.
 class CheckpointChainTest : public ::testing::Test {
  protected:
   CheckpointChainTest()
@@ -117,7 +117,7 @@ class CheckpointChainTest : public ::testing::Test {
     ASSERT_TRUE(directory_.WriteJournal(journal).ok());
   }
 
-  // The exit code. What it says is in out_ and err_.
+  // Returns the exit code. The output is in out_ and err_.
   int Run(const std::vector<std::string>& args) {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
@@ -126,7 +126,7 @@ class CheckpointChainTest : public ::testing::Test {
     err_ = ::testing::internal::GetCapturedStderr();
     return code;
   }
-  // The line of the output that begins with a word.
+  // The line of the output that begins with `word`.
   std::string Line(const std::string& word) {
     std::istringstream lines(out_);
     for (std::string line; std::getline(lines, line);) {
@@ -135,7 +135,7 @@ class CheckpointChainTest : public ::testing::Test {
     return "";
   }
 
-  // The rows of a checkpoint, by `export`.
+  // The rows of a checkpoint, as exported.
   Copy Export(uint64_t step) {
     const std::string stem = absl::StrCat(folder_, "/all", step);
     EXPECT_EQ(Run({"export", folder_, "--variables=user",
@@ -177,7 +177,7 @@ TEST_F(CheckpointChainTest, ListTellsWhatIsNeededAndWhatAreChanges) {
   fs::remove_all(directory_.Folder(TestName(1, 40)));
   ASSERT_EQ(Run({"list", folder_}), kExitDone) << err_;
   EXPECT_THAT(Line("g0001-step00000050"),
-              HasSubstr("needs g0001-step00000040, which is not there"));
+              HasSubstr("needs g0001-step00000040, which is missing"));
 }
 
 TEST_F(CheckpointChainTest, InspectTellsTheChain) {
@@ -223,8 +223,8 @@ TEST_F(CheckpointChainTest, ADeltaBringsACopyUpToDate) {
                      "--output=" + stem + ".npz"}),
                 kExitDone)
           << err_;
-      EXPECT_THAT(out_, HasSubstr(absl::StrCat("A copy of step ", from,
-                                               " becomes one of step ", to)));
+      EXPECT_THAT(out_, HasSubstr(absl::StrCat("Updates a copy of step ", from,
+                                               " to step ", to)));
       const auto removed = NumbersOf<uint64_t>(stem + ".user.removed.npy");
       EXPECT_TRUE(std::is_sorted(removed.begin(), removed.end()));
       EXPECT_EQ(removed.empty(), from == to);

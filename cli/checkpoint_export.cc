@@ -23,7 +23,8 @@ namespace {
 // Elements read at a time.
 constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
 
-// One array as the bytes of a .npy file, read as libzip asks for them.
+// One array as the bytes of a .npy file, which are read when libzip asks for
+// them.
 class NpyArray {
  public:
   NpyArray(CheckpointReader* reader, const proto::Variable& variable,
@@ -96,14 +97,14 @@ class NpyArray {
   const uint32_t slot_;
   const uint64_t elements_;
   const std::string header_;
-  // Bytes that are next, and the element after them.
+  // The next bytes, and the index of the element after them.
   absl::string_view ready_;
   uint64_t next_ = 0;
   std::vector<float> chunk_;
   absl::Status status_;
 };
 
-// A zip that is being put together; nothing is written before Close.
+// A zip under construction; nothing is written before Close.
 class Archive {
  public:
   ~Archive() {
@@ -158,7 +159,7 @@ class Archive {
 
   std::string path_;
   zip_t* zip_ = nullptr;
-  // Used by libzip until it closes.
+  // Used by libzip until the zip is closed.
   std::vector<std::unique_ptr<NpyArray>> arrays_;
 };
 
@@ -177,7 +178,7 @@ struct WantedArray {
   uint64_t elements;
 };
 
-// In the order declared, a variable's slots after it.
+// In the order of the declaration; a variable is followed by its slots.
 absl::StatusOr<std::vector<WantedArray>> WantedArrays(
     const CheckpointReader& reader, const ExportOptions& options) {
   std::vector<WantedArray> arrays;
@@ -223,10 +224,10 @@ absl::Status WriteNpz(CheckpointReader* reader,
   return archive.Close();
 }
 
-// The length of the header and the header of a .safetensors file: JSON that
-// names the place of each array, padded so that they begin at a multiple of 8.
-// No character of a variable's name is escaped in JSON. "format" is what
-// Hugging Face's transformers look for.
+// The length of the header and the header of a .safetensors file: JSON with the
+// position of each array, padded so that the arrays begin at a multiple of 8.
+// No character of a variable's name needs escaping in JSON. "format" is
+// required by Hugging Face's transformers.
 std::string SafetensorsHeader(uint64_t step,
                               const std::vector<WantedArray>& arrays) {
   std::string json =

@@ -13,40 +13,43 @@
 namespace holdfast {
 
 struct ExportOptions {
-  // The file to write, in place of one that is there: FILE.safetensors,
-  // FILE.onnx, or a .npz by any other name.
+  // The file to write; an existing file is replaced. FILE.safetensors,
+  // FILE.onnx, or a .npz with any other name.
   std::string output;
-  // Slots of the optimizers too.
+  // Whether to export the slots of the optimizers as well.
   bool slots = false;
   // Variables and tables whose name begins with one of these. Default: all.
   std::vector<std::string> prefixes;
-  // Of .onnx: weights as 8-bit integers (OnnxOptions).
+  // For .onnx: weights as 8-bit integers (OnnxOptions).
   bool int8 = false;
-  // Memory for values of a table, in bytes. More reads a large one less often.
+  // Memory for values of a table, in bytes. With more memory, large tables are
+  // read fewer times.
   uint64_t table_window_bytes = uint64_t{1} << 30;
 };
 
-// Writes variables as NumPy's .npz: a zip of .npy files, not compressed, as
-// values hardly can be; or as .safetensors. numpy.load(output)["dense/kernel"]
-// is a variable's values, ["dense/kernel:slot0"] the first slot of its
-// optimizer; a colon is in no variable's name. The memory that it takes is a
-// few MiB. Tables are written beside it (cli/table_export.h); no `output` is
-// written where tables alone are wanted. Or writes the job's whole model as
-// .onnx (cli/onnx_model.h), which takes memory for all variables.
+// Writes variables as NumPy's .npz, a zip of .npy files without compression,
+// which would hardly help; or as .safetensors.
+// numpy.load(output)["dense/kernel"] is a variable's values,
+// ["dense/kernel:slot0"] the first slot of its optimizer; names of variables do
+// not contain colons. This takes a few MiB of memory. Tables are written to
+// separate files (cli/table_export.h); if only tables are wanted, `output`
+// itself is not written. Or writes the job's whole model as .onnx
+// (cli/onnx_model.h), which takes memory for all variables.
 //
-// Errors: INVALID_ARGUMENT when there is no such variable, or options do not
-// belong together; those of the reader and of MakeOnnxModel; UNAVAILABLE when
-// the file cannot be written. After an error a file that was there is as it
-// was.
+// Errors: INVALID_ARGUMENT when there is no such variable, or for options that
+// cannot be combined; those of the reader and of MakeOnnxModel; UNAVAILABLE
+// when the file cannot be written. After an error, an existing file is
+// unchanged.
 absl::Status ExportCheckpoint(CheckpointReader* reader,
                               const ExportOptions& options);
 
-// Writes, of the tables that `options` choose, what steps after `since_step`
-// have changed (cli/table_export.h); of `options`, what is for tables counts.
+// Writes the changes that steps after `since_step` made to the tables chosen by
+// `options` (cli/table_export.h). Only the options that apply to tables are
+// used.
 //
 // Errors: INVALID_ARGUMENT when there is no such table, or the checkpoint is of
-// an earlier step; FAILED_PRECONDITION when what was removed is not known since
-// that step; those of the reader and of the file system.
+// an earlier step; FAILED_PRECONDITION when the rows removed since that step
+// are not known; those of the reader and of the file system.
 absl::StatusOr<std::vector<TableChanges>> ExportChanges(
     CheckpointReader* reader, const ExportOptions& options,
     uint64_t since_step);

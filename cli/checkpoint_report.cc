@@ -43,7 +43,7 @@ uint64_t DataBytes(const proto::Manifest& manifest) {
   return bytes;
 }
 
-// Of all files of a folder; a job may be at work on them.
+// Total size of the files in a folder, which a job may be changing.
 uint64_t FolderBytes(const std::string& folder) {
   uint64_t bytes = 0;
   std::error_code error;
@@ -56,13 +56,14 @@ uint64_t FolderBytes(const std::string& folder) {
   return bytes;
 }
 
-// When the checkpoint was completed, or else its folder was last changed.
+// When the checkpoint was completed or, if it is not complete, its folder was
+// last changed.
 std::string TimeWritten(const std::string& folder) {
   std::error_code error;
   auto time = fs::last_write_time(folder + "/MANIFEST", error);
   if (error) time = fs::last_write_time(folder, error);
   if (error) return "";
-  // The clock of std::filesystem is another one before C++20.
+  // Before C++20, std::filesystem has a clock of its own.
   const auto age = fs::file_time_type::clock::now() - time;
   return absl::FormatTime(
       "%Y-%m-%d %H:%M:%S",
@@ -72,7 +73,7 @@ std::string TimeWritten(const std::string& folder) {
       absl::LocalTimeZone());
 }
 
-// The folders there are, and those that there should be.
+// The checkpoints that have a folder or are in the journal.
 absl::StatusOr<Names> AllNames(const CheckpointDirectory& directory,
                                const proto::Journal& journal) {
   auto names = directory.List();
@@ -90,10 +91,11 @@ std::string RestartLine(const absl::StatusOr<proto::Journal>& journal,
   }
   if (!journal.ok()) return "The journal is damaged: no job starts here.";
   if (journal->finished()) {
-    return "The job is finished: a restart trains no more.";
+    return "The job is finished: a restart does not train any further.";
   }
   if (journal->checkpoints().empty()) {
-    return "No checkpoint is durable: a restart begins with the first values.";
+    return "There is no durable checkpoint: a restart begins with the first "
+           "values.";
   }
   if (used.empty()) {
     return "All checkpoints of the journal are damaged: a restart fails.";
@@ -101,7 +103,7 @@ std::string RestartLine(const absl::StatusOr<proto::Journal>& journal,
   return absl::StrCat("A restart goes on from ", used, ".");
 }
 
-// "/job:worker/task:1" of the message.
+// Such as "/job:worker/task:1".
 std::string TaskString(const proto::TaskId& task) {
   return absl::StrCat("/job:", task.job(), "/task:", task.index());
 }
@@ -212,18 +214,18 @@ bool HasTables(const CheckpointReader& reader) {
   return !reader.manifest().declaration().tables().empty();
 }
 
-// What its own files have of tables.
+// What the checkpoint's own files contain of tables.
 std::string KindOf(const proto::Manifest& manifest) {
   if (manifest.chain().empty()) return "all rows";
   return absl::StrCat("changes since ", manifest.previous().step());
 }
 
-// For each folder that another one needs, the newest that needs it.
+// For each folder that another checkpoint needs, the newest that needs it.
 std::map<std::string, std::string> NeededBy(
     const CheckpointDirectory& directory, const Names& kept) {
   std::map<std::string, std::string> needed_by;
   for (const proto::CheckpointName& name : kept) {
-    // What is damaged needs nothing; the list says so.
+    // A damaged checkpoint needs nothing; the list says that it is damaged.
     const auto manifest = directory.ReadManifest(name);
     if (!manifest.ok()) continue;
     for (const proto::ChainLink& link : manifest->chain()) {
@@ -259,7 +261,7 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     std::string folder;
     proto::CheckpointName name;
     absl::Status status;
-    // Of tables; absent where it has none.
+    // Rows of tables; absent if it has none.
     std::optional<uint64_t> rows;
     std::string kind;
   };
@@ -278,14 +280,14 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     }
     any_tables = any_tables || row.rows.has_value();
   }
-  // Damaged ones are passed over, from the end.
+  // Damaged checkpoints are skipped, from the end.
   for (const proto::CheckpointName& name : durable) {
     for (const Row& row : rows) {
       if (row.folder == FolderName(name) && row.status.ok()) used = row.folder;
     }
   }
 
-  // Columns that most jobs have no use for.
+  // Columns that most jobs do not need.
   const auto table_columns = [any_tables](const std::string& rows,
                                           const std::string& kind) {
     return any_tables ? absl::StrFormat(" %12s  %-20s", rows, kind) : "";

@@ -50,7 +50,7 @@ class CheckpointCommandTest : public ::testing::Test {
     return *CheckpointDirectory::Open(folder, PosixFileSystem());
   }
 
-  // The exit code. What it says is in out_ and err_.
+  // Returns the exit code. The output is in out_ and err_.
   int Run(const std::vector<std::string>& args) {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
@@ -76,14 +76,14 @@ class CheckpointCommandTest : public ::testing::Test {
                      const std::string& file) {
     return absl::StrCat(directory_.Folder(name), "/", file);
   }
-  // Of the first extent with elements; the index does not show it.
+  // Damages the first extent with elements; the index does not show it.
   void DamageData(const proto::CheckpointName& name) {
     std::fstream file(PathOf(name, "ps-0000-of-0002"),
                       std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(9);
     file.put('\x7f');
   }
-  // The line of the output that begins with a word.
+  // The line of the output that begins with `word`.
   std::string Line(const std::string& word) {
     std::istringstream lines(out_);
     for (std::string line; std::getline(lines, line);) {
@@ -119,7 +119,7 @@ TEST_F(CheckpointCommandTest, ListTellsWhatARestartUses) {
   EXPECT_THAT(out_, HasSubstr("Generation 4. A restart goes on from "
                               "g0002-step00000020."));
 
-  // A damaged one is passed over.
+  // A damaged checkpoint is skipped.
   WriteJournal({first_, second_});
   fs::resize_file(PathOf(second_, "ps-0001-of-0002"), 100);
   EXPECT_EQ(Run({"list", folder_}), kExitDone);
@@ -150,7 +150,7 @@ TEST_F(CheckpointCommandTest, ListFailsWithoutItsJournal) {
   EXPECT_THAT(err_, HasSubstr("/nowhere: No such file"));
 }
 
-// As the folder above it.
+// Such as its parent folder.
 TEST_F(CheckpointCommandTest, AFolderThatIsNoCheckpointDirectory) {
   for (const char* verb : {"list", "verify", "inspect"}) {
     EXPECT_EQ(Run({verb, folder_}), kExitFailed) << verb;
@@ -242,7 +242,7 @@ TEST_F(CheckpointCommandTest, VerifyNamesWhatIsDamaged) {
   EXPECT_EQ(Run({"verify", folder_, "--checkpoint=g0002-step00000030"}),
             kExitFailed);
 
-  // What the journal names has to be there, and the journal whole.
+  // Checkpoints in the journal must exist, and the journal must be intact.
   fs::remove_all(directory_.Folder(second_));
   EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
   EXPECT_THAT(Line("g0002-step00000020"), HasSubstr("No such file"));
@@ -324,7 +324,7 @@ TEST_F(CheckpointCommandTest, ExportIsForNumPy) {
             kExitFailed);
   EXPECT_THAT(err_, HasSubstr("/no/file.npz: cannot be written"));
 
-  // What is damaged is not exported, and the file stands.
+  // A damaged checkpoint is not exported, and the file is unchanged.
   DamageData(first_);
   EXPECT_EQ(Run({"export", folder_, "--output=" + file}), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("CRC32C"));
@@ -373,7 +373,7 @@ TEST_F(CheckpointCommandTest, ExportAsSafetensors) {
   EXPECT_TRUE(BytesOf(file) == length + json + data) << BytesOf(file);
   EXPECT_FALSE(fs::exists(file + ".tmp"));
 
-  // What is damaged is not exported, and the file stands.
+  // A damaged checkpoint is not exported, and the file is unchanged.
   DamageData(first_);
   EXPECT_EQ(Run({"export", folder_, "--output=" + file}), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("CRC32C"));
@@ -501,7 +501,7 @@ TEST_F(TablesOfCheckpointTest, AreExportedForNumPy) {
 TEST_F(TablesOfCheckpointTest, WhatIsDamagedIsNotExported) {
   const std::string file = PathOf(first_, "ps-0001-of-0002");
   std::string contents = BytesOf(file);
-  // The end of a row's id, and its count.
+  // The last bytes of a row's id, and its count.
   const size_t rows = contents.find(std::string("\0\0\0\0\x01\0\0", 7));
   ASSERT_NE(rows, std::string::npos);
   contents[rows] ^= 1;
@@ -558,18 +558,18 @@ TEST_F(CheckpointCommandTest, WrongUseIsTold) {
     std::vector<std::string> args;
     std::string error;
   } kCases[] = {
-      {{}, "a verb is needed"},
-      {{"show"}, "no verb is named \"show\""},
-      {{"list"}, "the checkpoint directory is needed"},
-      {{"list", "--checkpoint=x"}, "the checkpoint directory is needed"},
+      {{}, "a verb is required"},
+      {{"show"}, "unknown verb \"show\""},
+      {{"list"}, "the checkpoint directory is required"},
+      {{"list", "--checkpoint=x"}, "the checkpoint directory is required"},
       {{"list", folder_, "--slots"}, "unknown flag --slots"},
       {{"inspect", folder_, "more"}, "\"more\" is not a flag"},
       {{"inspect", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
       {{"verify", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
-      {{"export", folder_}, "--output is needed"},
-      {{"delta", folder_}, "--since is needed"},
-      {{"delta", folder_, "--since=-1"}, "--since=-1: the step that"},
-      {{"delta", folder_, "--since=10"}, "--output is needed"},
+      {{"export", folder_}, "--output is required"},
+      {{"delta", folder_}, "--since is required"},
+      {{"delta", folder_, "--since=-1"}, "--since=-1: the step of"},
+      {{"delta", folder_, "--since=10"}, "--output is required"},
       {{"save"}, "no cluster is named: give --ps=HOST:PORT"},
       {{"save", "--ps=nowhere"}, "--ps=nowhere"},
   };

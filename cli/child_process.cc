@@ -15,13 +15,13 @@
 namespace holdfast {
 namespace {
 
-// What the child does between fork and exec. Only calls that are safe after a
-// fork; returns errno when the program cannot be run.
+// Runs in the child between fork and exec. Makes only calls that are safe after
+// a fork. Returns errno if the program cannot be run.
 int Become(const char* binary, char* const* argv, char* const* environment,
            int input, int log, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have ended before the line above: then nobody kills us.
+  // If the parent ended before the line above, nothing would kill this child.
   if (getppid() != parent) _exit(1);
   sigset_t none;
   sigemptyset(&none);
@@ -52,7 +52,7 @@ std::vector<std::string> EnvironmentWith(
   return all;
 }
 
-// As execve takes it; `words` must outlive it.
+// In the form that execve expects. `words` must outlive the result.
 std::vector<char*> Pointers(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (const std::string& word : words) {
@@ -94,10 +94,10 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   const absl::StatusOr<int> input = Open("/dev/null", O_RDONLY);
   if (!input.ok()) return input.status();
   const auto close_input = absl::MakeCleanup([&] { close(*input); });
-  // Closes unread when exec succeeds, otherwise brings its errno.
+  // Closed without data if exec succeeds; otherwise carries its errno.
   int failure[2];
   if (pipe2(failure, O_CLOEXEC) != 0) {
-    return absl::ErrnoToStatus(errno, "cannot make a pipe");
+    return absl::ErrnoToStatus(errno, "cannot create a pipe");
   }
   const auto close_failure = absl::MakeCleanup([&] { close(failure[0]); });
 
@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   const int fork_error = errno;
   close(failure[1]);
   if (pid < 0) return absl::ErrnoToStatus(fork_error, "cannot fork");
-  // Here as well, so that Signal finds the group from the first moment on.
+  // Done in the parent as well, so that Signal finds the group from the start.
   setpgid(pid, pid);
 
   auto child = std::unique_ptr<ChildProcess>(new ChildProcess(pid));
@@ -149,7 +149,7 @@ std::optional<ExitStatus> ChildProcess::TryReap() { return Reap(WNOHANG); }
 
 std::optional<ExitStatus> ChildProcess::Reap(int wait_flags) {
   if (ended_.has_value()) return ended_;
-  // Its group cannot be another's while it has not been reaped.
+  // Its process group ID cannot be reused before it has been reaped.
   siginfo_t info = {};
   int result;
   do {

@@ -15,7 +15,7 @@ namespace holdfast {
 
 // How a process ended.
 struct ExitStatus {
-  // Exit status, where it was not a signal that ended the process.
+  // Exit status, unless a signal ended the process.
   int code = 0;
   // The signal that ended it, or 0.
   int signal = 0;
@@ -25,35 +25,36 @@ struct ExitStatus {
   std::string ToString() const;
 };
 
-// A process that this one has started and that does not outlive it: it stands
-// in a process group of its own, so that a Ctrl-C at the terminal does not
-// reach it, and the kernel kills it when the thread that started it ends.
+// A process that this one has started and that does not outlive it. It has a
+// process group of its own, so that a Ctrl-C at the terminal does not reach it,
+// and the kernel kills it when the thread that started it ends.
 //
 // Start and TryReap do not block. Thread-compatible.
 class ChildProcess {
  public:
   struct Options {
-    // A path, not looked up.
+    // A path; $PATH is not searched.
     std::string binary;
-    // Behind the name of the program.
+    // The arguments after the program's name.
     std::vector<std::string> args;
     // Standard output and error are appended to it, after `log_header`.
     // Standard input is empty.
     std::string log_path;
     std::string log_header;
-    // Variables that it has beside, or in place of, those of this process.
+    // Environment variables added to those of this process; they override
+    // variables of the same name.
     std::map<std::string, std::string> environment = {};
   };
 
-  // To be called from a thread that lives as long as the child should: the
-  // kernel ties the child's life to it.
-  // Errors: as the system says, naming the file or program; INTERNAL when the
-  // program cannot be run.
+  // Must be called from a thread that lives as long as the child should,
+  // because the kernel ties the child's life to it. Errors: those of the
+  // system, naming the file or program; INTERNAL when the program cannot be
+  // run.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       const Options& options);
 
-  // Kills the process and what it has started, if it has not ended, and waits
-  // until it has.
+  // Kills the process and its children, if it has not ended, and waits until it
+  // has.
   ~ChildProcess();
 
   ChildProcess(const ChildProcess&) = delete;
@@ -61,12 +62,12 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
 
-  // Sends `signal` to the process and to those that it has started; nothing
-  // when it has been reaped.
+  // Sends `signal` to the process and its children. Does nothing once it has
+  // been reaped.
   void Signal(int signal);
 
-  // How it ended, once it has; what it has started and left running is killed
-  // then. SIGCHLD tells when to ask.
+  // Returns how the process ended, once it has; children that it has left
+  // running are then killed. To be called on SIGCHLD.
   std::optional<ExitStatus> TryReap();
 
  private:

@@ -26,7 +26,7 @@ std::string ReadFile(const std::string& path) {
 
 class ChildProcessTest : public ::testing::Test {
  protected:
-  // SIGCHLD is taken with sigwait, as the command takes it.
+  // SIGCHLD is received with sigwait, as in the command.
   ChildProcessTest() {
     sigemptyset(&child_ended_);
     sigaddset(&child_ended_, SIGCHLD);
@@ -89,7 +89,7 @@ TEST_F(ChildProcessTest, HasTheVariablesThatItIsGiven) {
 }
 
 TEST_F(ChildProcessTest, WhatItHasStartedEndsWithIt) {
-  // The sleeper is to be ours once its parent has ended.
+  // The sleeper becomes our child once its parent has ended.
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   auto child = StartShell("sleep 1000 & echo $!; kill -9 $$");
   ASSERT_TRUE(child.ok()) << child.status();
@@ -107,8 +107,8 @@ TEST_F(ChildProcessTest, TellsTheSignalThatEndedIt) {
 }
 
 TEST_F(ChildProcessTest, HasSignalsAsNew) {
-  // The test blocks SIGCHLD; a child that inherited that would never end by
-  // TERM were it blocked as well.
+  // The test blocks SIGCHLD. If TERM were blocked as well, a child that
+  // inherited the mask would never end by it.
   sigset_t term;
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
@@ -130,7 +130,8 @@ TEST_F(ChildProcessTest, EndsWithItsOwner) {
 }
 
 TEST_F(ChildProcessTest, EndsWhenThisProcessIsKilled) {
-  // The child holds the pipe's write end open, so its end is the pipe's.
+  // The child holds the pipe's write end open, so the pipe ends when the child
+  // does.
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t middle = fork();

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A spec has to have a worker. Nobody calls it.
+// A spec must have a worker. This one is never called.
 constexpr char kNobody[] = "worker.invalid:1";
 
 bool Exists(const std::string& path) {
@@ -35,7 +35,8 @@ absl::Status FlagError(absl::string_view flag, const std::string& value,
       absl::StrCat("--", flag, "=", value, ": ", why.message()));
 }
 
-// Errors: INVALID_ARGUMENT unless exactly one is given, or none and TF_CONFIG.
+// Errors: INVALID_ARGUMENT unless exactly one flag is given, or none but
+// TF_CONFIG.
 absl::Status CheckOneIsGiven(const ClusterAddress& address,
                              absl::string_view tf_config) {
   std::vector<std::string> given;
@@ -86,19 +87,19 @@ absl::StatusOr<ClusterSpec> ClusterOf(const ClusterAddress& address,
   ClusterFlags flags;
   flags.cluster_spec = address.cluster_spec;
   auto cluster = ResolveCluster(flags, tf_config);
-  // A file that is not there is a wrong flag.
+  // A missing file is a wrong flag.
   if (!cluster.ok()) {
     return absl::InvalidArgumentError(cluster.status().message());
   }
   return cluster;
 }
 
-// Where the operator's certificate is; empty: the cluster has no TLS.
+// Folder of the operator's certificate; empty if the cluster has no TLS.
 std::string TlsDirOf(const ClusterAddress& address) {
   if (!address.tls_dir.empty() || address.run_dir.empty()) {
     return address.tls_dir;
   }
-  // Certificates stay when the next run there is not encrypted.
+  // Certificates stay in the folder even if the next run is not encrypted.
   if (!RunDirectory::IsEncrypted(address.run_dir)) return "";
   return CertificateFolderOf(RunDirectory::TlsPathOf(address.run_dir),
                              {kOperatorJob, 0});
@@ -109,17 +110,16 @@ std::string TlsDirOf(const ClusterAddress& address) {
 void ClusterAddress::AddTo(FlagSet* set) {
   set->Add(
       "ps", "HOST:PORT", &ps,
-      "Where ps task 0 listens. Of a list, separated by commas, it is the\n"
-      "first.");
-  set->Add(
-      "cluster_spec", "FILE", &cluster_spec,
-      "The cluster, as for the daemons: a file with JSON, or JSON itself.");
+      "Address of ps task 0. In a list, separated by commas, it is the first.");
+  set->Add("cluster_spec", "FILE", &cluster_spec,
+           "The cluster, as for the daemons: a JSON file, or the JSON itself.");
   set->Add("run_dir", "FOLDER", &run_dir,
            "The run directory of `holdfast local`, with the certificates of\n"
            "its --tls.");
-  set->Add("tls_dir", "FOLDER", &tls_dir,
-           "With ca.crt, tls.crt and tls.key of an operator, for a cluster\n"
-           "with TLS. Default: the cluster has none, or as --run_dir says.");
+  set->Add(
+      "tls_dir", "FOLDER", &tls_dir,
+      "Folder with ca.crt, tls.crt and tls.key of an operator, for a cluster\n"
+      "with TLS. Default: no TLS, or the certificates of --run_dir.");
   set->Add("timeout", "DURATION", &timeout,
            "How long to try to reach the ps. Default: 5s.");
 }

@@ -13,10 +13,10 @@
 
 namespace holdfast {
 
-// Which running job a command talks to, as its flags say. All commands that
-// talk to a job take the same ones.
+// The running job that a command talks to, as given by its flags. All commands
+// that talk to a job have the same flags.
 struct ClusterAddress {
-  // The flags as they were given.
+  // The values of the flags.
   std::string ps;
   std::string cluster_spec;
   std::string run_dir;
@@ -27,21 +27,21 @@ struct ClusterAddress {
   void AddTo(FlagSet* set);
 };
 
-// How to connect, as an operator who only reads, with the ps task 0 that
-// `address` names, or else `tf_config`, the value of TF_CONFIG in the
-// environment (empty: not set). Tools ask ps task 0 alone: the cluster of the
-// result has no other ps, and a worker that nobody calls.
+// Options for connecting, as a read-only operator, to the ps task 0 that
+// `address` names or, if it names none, to that of `tf_config`, the value of
+// the environment variable TF_CONFIG (empty if not set). Tools only talk to ps
+// task 0: the cluster of the result has no other ps, and one worker, which is
+// never called.
 //
 // Errors: INVALID_ARGUMENT when no flag, or more than one, names a cluster, and
-// for what is wrong with what it names; NOT_FOUND when no run is going on in
+// when the named cluster is invalid; NOT_FOUND when no run is going on in
 // --run_dir. All name the flag or TF_CONFIG.
 absl::StatusOr<Cluster::Options> ResolveClusterAddress(
     const ClusterAddress& address, absl::string_view tf_config);
 
-// Connects, with TF_CONFIG of the environment. Tells on standard error what it
-// waits for when that takes long.
-// Errors: those of ResolveClusterAddress; of Cluster::Connect, which name the
-// address, within address.timeout.
+// Connects, using TF_CONFIG of the environment. If this takes long, says on
+// standard error what it is waiting for. Errors, within address.timeout: those
+// of ResolveClusterAddress; those of Cluster::Connect, which name the address.
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectAsOperator(
     const ClusterAddress& address);
 

@@ -66,7 +66,7 @@ TEST_F(ClusterAddressTest, IsThatOfPs0) {
   EXPECT_EQ(Ps0({.cluster_spec = folder_ + "/cluster.json"}), "a:2222");
   EXPECT_EQ(Ps0({.run_dir = folder_}), "a:2222");
   EXPECT_EQ(Ps0({}, kTfConfig), "d:1");
-  // Flags say more than the environment.
+  // Flags take precedence over the environment.
   EXPECT_EQ(Ps0({.ps = "x:1"}, kTfConfig), "x:1");
 }
 
@@ -115,7 +115,7 @@ TEST_F(ClusterAddressTest, TakesTheCertificatesOfARun) {
   options.training = "test";
   options.tasks = TasksWithOperator(*ClusterSpec::FromJson(kCluster));
   ASSERT_TRUE(MakeCertificateFolder(options).ok());
-  // Those of an earlier run.
+  // Certificates of an earlier run.
   EXPECT_FALSE(
       ResolveClusterAddress({.run_dir = folder_}, "")->credentials.secure());
   Write("encrypted", "");

@@ -10,12 +10,12 @@
 
 namespace holdfast {
 
-// What a subcommand `name` that takes flags alone does with its arguments: with
-// --help prints `usage` and the flags; otherwise sets the flags and calls
-// `run`. Errors go to standard error, behind the command's name. Returns the
-// exit code (common/process/exit_code.h): kExitUsage for INVALID_ARGUMENT,
-// whether of the flags or of `run`, kExitInterrupted for CANCELLED, otherwise
-// kExitFailed.
+// Runs a subcommand `name` that takes only flags: with --help, prints `usage`
+// and the flags; otherwise sets the flags and calls `run`. Errors go to
+// standard error, prefixed with the command's name. Returns the exit code
+// (common/process/exit_code.h): kExitUsage for INVALID_ARGUMENT, whether from
+// the flags or from `run`, kExitInterrupted for CANCELLED, kExitFailed for
+// other errors.
 int RunCommand(const std::string& name, const char* usage, const FlagSet& flags,
                const std::vector<std::string>& args,
                absl::FunctionRef<absl::Status()> run);

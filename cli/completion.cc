@@ -24,13 +24,13 @@ For this shell, for yourself, and for all users of a machine:
   holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
   holdfast completion bash > /usr/share/bash-completion/completions/holdfast
 
-The last two need the package bash-completion, and hold for shells to come.
+The last two require the package bash-completion, and take effect in new shells.
 
-Exits 0 when it was printed, 2 for another shell.
+Exits 0 when the script was printed, 2 for another shell.
 )";
 
-// What does not depend on the commands: @COMMANDS@ and the like stand for it.
-// bash takes "--flag=value" apart at the '='.
+// The script, with placeholders such as @COMMANDS@ for the parts that depend on
+// the commands. bash splits "--flag=value" at the '='.
 constexpr char kScript[] =
     R"(# bash completion for holdfast, made by `holdfast completion bash`.
 _holdfast() {
@@ -38,7 +38,7 @@ _holdfast() {
   local command=$first words='' values=''
   COMPREPLY=()
 
-  # A command of the user's own.
+# The user's own command.
   for ((i = 2; i < COMP_CWORD; ++i)); do
     if [[ ${COMP_WORDS[i]} == -- ]]; then
       compopt -o filenames
@@ -88,7 +88,7 @@ _holdfast() {
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words --help" -- "$cur")
   if ((${#COMPREPLY[@]} == 0)); then
-    # What is no flag, as a checkpoint directory.
+# An argument that is not a flag, such as a checkpoint directory.
     compopt -o filenames
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
   elif [[ ${COMPREPLY[0]} == *= ]]; then
@@ -98,7 +98,7 @@ _holdfast() {
 complete -F _holdfast holdfast
 )";
 
-// What a value may be: "file", "folder", or words; empty: anything.
+// The possible values: "file", "folder", or words; empty for anything.
 std::string ValuesOf(const FlagName& flag) {
   const std::string& hint = flag.hint;
   if (absl::StrContains(hint, "FOLDER")) return "folder";
@@ -162,9 +162,9 @@ int CompletionCommand(const std::vector<std::string>& args,
   }
   if (args.size() != 1 || args[0] != "bash") {
     std::cerr << "holdfast completion: "
-              << (args.empty() ? "the shell is needed"
+              << (args.empty() ? "a shell is required"
                                : absl::StrCat("\"", absl::StrJoin(args, " "),
-                                              "\" is not a shell it knows"))
+                                              "\" is not a supported shell"))
               << ": holdfast completion bash" << std::endl;
     return kExitUsage;
   }

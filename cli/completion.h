@@ -9,13 +9,13 @@
 
 namespace holdfast {
 
-// A script for bash that completes the command line of `holdfast`: commands,
-// their verbs, their flags, and the values of flags that are files, folders or
-// one of some words.
+// A bash script that completes the command line of `holdfast`: commands, their
+// verbs and flags, and values of flags that are files, folders or one of a few
+// words.
 std::string BashCompletion(absl::Span<const CommandWords> commands);
 
-// `holdfast completion bash`: prints it. `args` follow the subcommand;
-// `commands` are all of the program's, without this one. Returns the exit code.
+// `holdfast completion bash`: prints the script. `args` follow the subcommand;
+// `commands` are all other commands of the program. Returns the exit code.
 int CompletionCommand(const std::vector<std::string>& args,
                       absl::Span<const CommandWords> commands);
 

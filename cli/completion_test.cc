@@ -41,8 +41,7 @@ class CompletionTest : public ::testing::Test {
            });
   }
 
-  // What bash offers for the last of `words`, which it has taken apart: it
-  // does so at '='.
+  // What bash offers for the last of `words`, which bash has split at '='.
   std::vector<std::string> Offered(const std::vector<std::string>& words) {
     std::vector<std::string> quoted;
     for (const std::string& word : words) quoted.push_back("'" + word + "'");
@@ -102,7 +101,7 @@ TEST_F(CompletionTest, Values) {
               UnorderedElementsAre("cluster.json"));
   EXPECT_THAT(Offered({"status", "--run_dir", "=", ""}),
               UnorderedElementsAre("run"));
-  // A switch has no value: what follows is the next word.
+  // A switch has no value: the next word is another argument.
   EXPECT_THAT(Offered({"local", "--tls", "--on"}),
               UnorderedElementsAre("--on_failure="));
 }

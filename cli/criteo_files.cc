@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Part = CriteoGenerator::Part;
 
-// Examples that a thread makes at once: a MB of text.
+// Number of examples that a thread makes at a time, about 1 MB of text.
 constexpr int64_t kPieceExamples = 4096;
 
 // A file of a part, with the examples from begin up to end.
@@ -55,7 +55,7 @@ std::vector<File> FilesOf(const CriteoFilesOptions& options) {
   return files;
 }
 
-// Whether it is such a file, of this call or another.
+// Whether `name` is a file of this kind, from this call or another.
 bool IsOurs(const std::string& name) {
   return (absl::StartsWith(name, "train-") ||
           absl::StartsWith(name, "test-")) &&
@@ -74,8 +74,8 @@ absl::Status PrepareFolder(const std::string& out, bool force) {
     if (!force) {
       return absl::AlreadyExistsError(
           absl::StrCat("\"", path.string(),
-                       "\" is there already; name another folder, or replace "
-                       "all files of the kind there with --force"));
+                       "\" already exists; choose another folder, or replace "
+                       "all files of this kind with --force"));
     }
     if (!error) fs::remove(path, error);
   }
@@ -86,8 +86,8 @@ absl::Status PrepareFolder(const std::string& out, bool force) {
 
 void Compress(const std::string& text, std::string* packed) {
   z_stream stream = {};
-  // 16: a gzip member. Level 1 takes a third of the time of the default's, for
-  // a tenth more bytes.
+  // 16 selects the gzip format. Level 1 takes a third of the default level's
+  // time, for a tenth more bytes.
   deflateInit2(&stream, 1, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
   packed->resize(deflateBound(&stream, text.size()));
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
@@ -99,7 +99,7 @@ void Compress(const std::string& text, std::string* packed) {
   deflateEnd(&stream);
 }
 
-// Some lines on their way.
+// Some lines in the pipeline.
 struct Piece {
   const File* file = nullptr;
   int64_t begin = 0;
@@ -109,10 +109,10 @@ struct Piece {
   std::vector<CriteoGenerator::Example> examples;
 };
 
-// Take, Make and Give are those of RunInOrder.
+// Take, Make and Give are the stages of RunInOrder.
 class Writer {
  public:
-  // What it is given must outlive it.
+  // The arguments must outlive this.
   Writer(const CriteoFilesOptions& options, const CriteoGenerator& generator,
          const std::vector<File>& files)
       : options_(options), generator_(generator), files_(files) {
@@ -140,17 +140,17 @@ class Writer {
   const CriteoGenerator& generator_;
   const std::vector<File>& files_;
 
-  // Of Take.
+  // State of Take.
   size_t next_file_ = 0;
   int64_t next_ = 0;
 
-  // Of Give.
+  // State of Give.
   std::unique_ptr<std::FILE, Closer> open_;
   const File* open_file_ = nullptr;
   absl::Status status_;
   std::array<std::vector<uint32_t>, kCriteoCategories> counts_;
   int64_t clicks_ = 0;
-  // Of the test part.
+  // Logits and labels of the test part.
   std::vector<std::pair<float, bool>> logits_;
   std::vector<std::pair<float, bool>> logits_without_pairs_;
   double log_loss_ = 0;
@@ -248,7 +248,7 @@ absl::StatusOr<CriteoFiles> Writer::Finish() {
     if (least >= options_.generator.min_occurrences) continue;
     return absl::InternalError(
         absl::StrCat("an id of C", field + 1, " has come ", least,
-                     " times, against the odds; take another --seed"));
+                     " times, which is very unlikely; use another --seed"));
   }
   const auto tests = static_cast<double>(logits_.size());
   files.log_loss = log_loss_ / tests;

@@ -12,23 +12,24 @@
 namespace holdfast {
 namespace {
 
-// What random bits are for: they keep places of one counter apart. Those of
-// examples have their Part.
+// Purposes of random bits, which keep uses of the same counter distinct. Bits
+// of examples have the example's Part as purpose.
 constexpr uint32_t kWeights = 16;
 constexpr uint32_t kVectors = 17;
 constexpr uint32_t kSlopes = 18;
 constexpr uint32_t kKeys = 19;
-// The part of examples that the bias is found by.
+// The part of examples from which the bias is determined.
 constexpr uint32_t kPilot = 3;
 constexpr int kPilotExamples = 1 << 14;
 
-// Deviations of the logit's terms: of all categories' weights about 1.1, of all
-// numbers' 0.4, of all pairs' 1.
+// Standard deviations of the logit's terms. In total, the weights of all
+// categories have about 1.1, all numbers 0.4, all pairs 1.
 constexpr double kWeightDeviation = 0.22;
 constexpr double kSlopeDeviation = 0.12;
 constexpr double kVectorDeviation = 0.36;
 
-// A number x is floor(e^(mean + deviation z)) - less, z about normal.
+// A number x is floor(e^(mean + deviation z)) - less, with z approximately
+// normal.
 struct NumberShape {
   double missing;
   double mean;
@@ -46,7 +47,7 @@ constexpr double kMissing[kCriteoCategories] = {
     0, 0, 0.03, 0.03, 0, 0.12, 0,    0,    0,    0, 0,    0.03, 0,
     0, 0, 0.03, 0,    0, 0.44, 0.44, 0.03, 0.76, 0, 0.03, 0.44, 0.44};
 
-// A bijection (the finalizer of MurmurHash3), so that no two ids are one.
+// A bijection (the finalizer of MurmurHash3), so that no two ids coincide.
 uint32_t Mixed(uint32_t x) {
   x ^= x >> 16;
   x *= 0x85ebca6b;
@@ -63,7 +64,7 @@ std::array<uint32_t, 2> KeyOf(uint64_t seed) {
 double Normal(uint32_t bits) {
   const int sum =
       (bits & 0xff) + (bits >> 8 & 0xff) + (bits >> 16 & 0xff) + (bits >> 24);
-  // Of a uniform number from 0 to 255 the variance is (256^2 - 1) / 12.
+  // The variance of a uniform number from 0 to 255 is (256^2 - 1) / 12.
   constexpr double kDeviation = 147.80053;
   return (sum - 510) / kDeviation;
 }
@@ -76,7 +77,7 @@ void AppendHex(uint32_t id, std::string* lines) {
 
 }  // namespace
 
-// Random numbers of one example, one after the other.
+// The sequence of random numbers of one example.
 class CriteoGenerator::Random {
  public:
   Random(uint64_t seed, uint32_t part, int64_t index)
@@ -93,7 +94,7 @@ class CriteoGenerator::Random {
     }
     return bits_[used_++];
   }
-  // From 0 to below 1.
+  // A uniform number in [0, 1).
   double Uniform() {
     const uint64_t high = Bits();
     return (high << 21 ^ Bits() >> 11) * 0x1p-53;
@@ -157,7 +158,8 @@ double CriteoGenerator::NumberTerm(int number, double value) const {
 
 double CriteoGenerator::PairsTerm(
     const std::array<uint32_t, kCriteoCategories>& ids) const {
-  // The sum over pairs is half of the square of the sum less the squares.
+  // The sum over pairs is half of: the square of the sum minus the sum of the
+  // squares.
   std::array<double, kPairLength> sum = {};
   double squares = 0;
   for (const int field : kPairFields) {
@@ -224,7 +226,8 @@ double CriteoGenerator::Probability(double logit) {
 }
 
 double CriteoGenerator::LogProbability(double logit) {
-  // Of large e^-logit, log(1 + e^-logit) is -logit + log(1 + e^logit).
+  // If e^-logit is large, log(1 + e^-logit) is computed as -logit + log(1 +
+  // e^logit).
   return logit >= 0 ? -PortableLog1p(PortableExp(-logit))
                     : logit - PortableLog1p(PortableExp(logit));
 }
@@ -244,7 +247,7 @@ void CriteoGenerator::SetBias() {
 }
 
 double AreaUnderCurveOf(std::vector<std::pair<float, bool>> logits) {
-  // Those of class 0 come first among equals.
+  // Among equal logits, class 0 comes first.
   std::sort(logits.begin(), logits.end());
   double clicks = 0, others = 0, halves = 0;
   for (size_t begin = 0; begin < logits.size();) {

@@ -49,14 +49,15 @@ TEST(CriteoGeneratorTest, MakesTheLayout) {
     }
     for (int i = 0; i < 40; ++i) missing[i] += cells[i].empty();
   }
-  // Of 12 and of C22 most are missing, of I2 and C1 none.
+  // Most cells of I12 and C22 are missing, and none of I2 and C1.
   EXPECT_GT(missing[12], 300);
   EXPECT_GT(missing[35], 300);
   EXPECT_EQ(missing[2], 0);
   EXPECT_EQ(missing[14], 0);
 }
 
-// On whatever machine: the bytes are those of the one that this was written on.
+// The same on every machine: these bytes are from the machine on which this
+// test was written.
 TEST(CriteoGeneratorTest, TheSeedSaysAllBytes) {
   const CriteoGenerator kaggle({/*seed=*/7});
   EXPECT_EQ(Sha256::Hex(Lines(kaggle, Part::kTrain, 1000)),
@@ -65,7 +66,7 @@ TEST(CriteoGeneratorTest, TheSeedSaysAllBytes) {
             "209c2275ac98ab1d11b0081c1334d61bbccc9cc79d8ab27f73558e828e6da55e");
   EXPECT_NE(Lines(CriteoGenerator({/*seed=*/8}), Part::kTrain, 10),
             Lines(kaggle, Part::kTrain, 10));
-  // An example depends on no other.
+  // An example does not depend on others.
   std::string alone;
   kaggle.Make(Part::kTrain, 999, &alone);
   const std::string all = Lines(kaggle, Part::kTrain, 1000);
@@ -76,7 +77,7 @@ TEST(CriteoGeneratorTest, LabelsAreAsLikelyAsTheModelSays) {
   constexpr int64_t kExamples = 40000;
   const CriteoGenerator generator(Small(/*seed=*/3));
   double clicks = 0;
-  // By tenth of the probability.
+  // Indexed by tenths of the probability.
   std::vector<double> expected(10), found(10);
   std::vector<std::pair<float, bool>> logits, without_pairs;
   for (int64_t i = 0; i < kExamples; ++i) {
@@ -94,7 +95,7 @@ TEST(CriteoGeneratorTest, LabelsAreAsLikelyAsTheModelSays) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_NEAR(found[i], expected[i], 6 * std::sqrt(expected[i]) + 1) << i;
   }
-  // There is something to learn, and a part of it in pairs alone.
+  // There is something to learn, and a part of it only from pairs.
   const double auc = AreaUnderCurveOf(logits);
   EXPECT_GT(auc, 0.72);
   EXPECT_LT(auc, 0.95);
@@ -128,7 +129,7 @@ TEST(CriteoGeneratorTest, RareIdsAreLeftOut) {
 }
 
 TEST(AreaUnderCurveOfTest, CountsPairs) {
-  // Of 2 x 3 pairs 4 are in the right order and 1 is of equals.
+  // Of 2 x 3 pairs, 4 are in the right order and 1 is a tie.
   EXPECT_DOUBLE_EQ(
       AreaUnderCurveOf(
           {{2, true}, {1, true}, {1, false}, {1.5, false}, {0, false}}),

@@ -33,19 +33,19 @@ constexpr char kUsage[] =
     R"(holdfast data inspect FILE... [flags]
 holdfast data split FILE... --fraction=F [flags]
 
-inspect says what is in files to train on, in one pass over them: of CSV its
-columns, with ranges, missing values and categories, and a schema to start from; of
-TFRecord files their features, in the same way; of libsvm files labels and indices;
-of a folder of images its classes, sizes and formats; of NumPy's and IDX files type,
-shape and range. Patterns (*, ?, [...]) stand for all that they match. docs/data.md
-tells what a job makes of them.
+inspect describes training data files, in one pass over them: for CSV, the columns
+with ranges, missing values and categories, and a schema to start from; for TFRecord
+files, the features, in the same way; for libsvm files, labels and indices; for a
+folder of images, classes, sizes and formats; for NumPy and IDX files, type, shape and
+range. Patterns (*, ?, [...]) stand for all matching files. docs/data.md describes how
+a job uses them.
 
-split writes each file in two parts beside it, NAME-train and NAME-test: the same
-examples that data.holdout of a job, with this fraction and seed, keeps for training
-and holds out. CSV files are one table, whose parts have its header; NumPy's and IDX
-files are arrays of the same rows, whose parts are .npy; TFRecord files are one set
-of records; of a folder of images the files are copied to two such folders. What is
-there already is not replaced.
+split writes the two parts of each file next to it, as NAME-train and NAME-test: the
+same examples that data.holdout of a job, with this fraction and seed, keeps for
+training and holds out. CSV files form one table, whose parts have its header; NumPy
+and IDX files are arrays with the same rows, whose parts are .npy files; TFRecord
+files form one set of records; the files of a folder of images are copied to two such
+folders. Existing files are not replaced.
 
   holdfast data inspect people.csv.gz --label=income
   holdfast data inspect 'part-*.tsv' --format=tsv --no_header --target=0
@@ -57,8 +57,7 @@ there already is not replaced.
   holdfast data split 'train-*.tfrecord' --fraction=0.1
   holdfast data split flowers --fraction=0.2 --seed=1
 
-Exits 0, 1 when a file cannot be read, 2 for wrong flags or files that are not what
-they should be.
+Exits 0 on success, 1 when a file cannot be read, 2 for wrong flags or invalid files.
 
 )";
 
@@ -72,35 +71,38 @@ struct DataFlags {
   SplitOptions split;
 };
 
-// Of all verbs.
+// Adds the flags of all verbs.
 void AddFormatFlags(DataFlags* flags, FlagSet* set) {
   set->Add(
       "format", "csv|tsv|npy|idx|tfrecord|libsvm|images", &flags->format,
-      "Default: images for a folder; by the name .npy and .npz, .tfrecord,\n"
-      ".svm and .libsvm, those with idx in them, .tsv; csv for all others.");
-  set->Add("no_header", "", &flags->no_header,
-           "The first row of CSV files is an example; columns are called by\n"
-           "their place, from 0.");
+      "Default: images for a folder; otherwise by the name: .npy and .npz,\n"
+      ".tfrecord, .svm and .libsvm, names with idx, .tsv; csv for all others.");
+  set->Add(
+      "no_header", "", &flags->no_header,
+      "The first row of CSV files is an example; columns are named by their\n"
+      "position, from 0.");
 }
 
 void AddInspectFlags(DataFlags* flags, FlagSet* set) {
-  set->Add("label", "COLUMN", &flags->label,
-           "The column, or feature, of the class that is to be learned.\n"
-           "Default: the last column; the feature that is called a label.");
-  set->Add("target", "COLUMN", &flags->target,
-           "In place of a label: the number that is to be learned.");
+  set->Add(
+      "label", "COLUMN", &flags->label,
+      "The column, or feature, with the class to be learned. Default: the\n"
+      "last column; the feature whose name ends with \"label\".");
+  set->Add(
+      "target", "COLUMN", &flags->target,
+      "The column, or feature, with the number to be learned, instead of a\n"
+      "label.");
 }
 
 void AddSplitFlags(DataFlags* flags, FlagSet* set) {
   set->Add("fraction", "F", &flags->split.fraction,
-           "Which part of the examples is to test on, above 0 and below 1.\n"
-           "Required.");
+           "The share of examples for testing, above 0 and below 1. Required.");
   set->Add("seed", "N", &flags->split.seed,
-           "By which these examples are drawn. Default: 0.");
+           "Seed for choosing these examples. Default: 0.");
   set->Add("out", "DIR", &flags->split.out,
-           "Where the parts go. Default: beside each file.");
+           "Folder for the parts. Default: next to each file.");
   set->Add("force", "", &flags->split.force,
-           "Replace files and folders that are there already.");
+           "Replace existing files and folders.");
 }
 
 std::string FormatOf(const std::string& file, const DataFlags& flags) {
@@ -163,7 +165,7 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
   std::cout << profile->rows << " rows of " << profile->columns.size()
             << " columns\n";
   if (profile->uneven_rows > 0) {
-    std::cout << profile->uneven_rows << " more rows are not as long; "
+    std::cout << profile->uneven_rows << " more rows have another length; "
               << profile->first_uneven << "\n";
   }
   std::cout << "\n";
@@ -188,8 +190,9 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
   for (const std::string& line : table.Lines()) std::cout << line << "\n";
   std::cout << "\n# A schema to start from";
   if (!chosen) {
-    std::cout << "; the last column is taken for the label, unless --label or\n"
-                 "# --target name another";
+    std::cout
+        << "; the last column is assumed to be the label, unless --label\n"
+           "# or --target names another";
   }
   std::cout << ".\n"
             << SuggestSchema(*profile, files, delimiter, !flags.no_header,
@@ -233,11 +236,11 @@ absl::Status InspectArray(const std::string& file, bool is_npy) {
   return absl::OkStatus();
 }
 
-// Of the first file, for all of them.
+// The format of the first file, which applies to all of them.
 absl::StatusOr<std::string> CheckedFormat(const std::vector<std::string>& files,
                                           const DataFlags& flags) {
   if (files.empty()) {
-    return absl::InvalidArgumentError("name the files");
+    return absl::InvalidArgumentError("the files are required");
   }
   const std::string format = FormatOf(files[0], flags);
   for (const char* known :
@@ -255,7 +258,7 @@ absl::Status Inspect(const std::vector<std::string>& files,
   if (!format.ok()) return format.status();
   if (!flags.label.empty() && !flags.target.empty()) {
     return absl::InvalidArgumentError(
-        "--label and --target exclude each other");
+        "--label and --target are mutually exclusive");
   }
   if (*format == "csv" || *format == "tsv") {
     return InspectCsv(files, *format == "csv" ? ',' : '\t', flags);
@@ -281,7 +284,7 @@ absl::Status Split(const std::vector<std::string>& files,
   if (!format.ok()) return format.status();
   if (*format == "libsvm") {
     return absl::InvalidArgumentError(
-        "files of libsvm are not split; hold a part out in the job, with "
+        "libsvm files cannot be split; hold examples out in the job, with "
         "data.holdout");
   }
   absl::StatusOr<std::vector<SplitPart>> parts;
@@ -319,9 +322,8 @@ int DataCommand(const std::vector<std::string>& args) {
   const bool splits = !args.empty() && args[0] == "split";
   if (args.empty() || (args[0] != "inspect" && !splits)) {
     std::cerr << "holdfast data: "
-              << (args.empty()
-                      ? "a verb is needed"
-                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << (args.empty() ? "a verb is required"
+                               : absl::StrCat("unknown verb \"", args[0], "\""))
               << "; --help lists them" << std::endl;
     return kExitUsage;
   }

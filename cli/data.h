@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// `holdfast data`: says what is in files to train on, or cuts them in two.
-// `args` follow the subcommand. Returns the exit code.
+// `holdfast data`: describes training data files, or splits them in two. `args`
+// follow the subcommand. Returns the exit code.
 int DataCommand(const std::vector<std::string>& args);
 
-// What may follow each verb.
+// The verbs and their flags, for completion.
 std::vector<CommandWords> DataWords();
 
 }  // namespace holdfast

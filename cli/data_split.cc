@@ -35,7 +35,7 @@ absl::Status CheckFree(const fs::path& path, bool force) {
   if (force || !fs::exists(path, error)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       "\"", path.string(),
-      "\" is there already; --force replaces it, --out names another folder"));
+      "\" already exists; --force replaces it, --out sets another folder"));
 }
 
 absl::Status CannotWrite(const std::string& path,
@@ -44,7 +44,7 @@ absl::Status CannotWrite(const std::string& path,
                              absl::StrCat("cannot write \"", path, "\""));
 }
 
-// Files that get their names once all of them are whole.
+// Files that get their names once all of them are complete.
 class Outputs {
  public:
   explicit Outputs(bool force) : force_(force) {}
@@ -54,12 +54,12 @@ class Outputs {
     for (const SplitPart& part : parts_) fs::remove(Aside(part), ignored);
   }
 
-  // Takes rows for a file of this path. Errors: ALREADY_EXISTS; of the system.
+  // Adds a file with this path. Errors: ALREADY_EXISTS; those of the system.
   absl::Status Add(const fs::path& path) {
     if (!paths_.insert(path).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two files have a part that would be \"", path.string(),
-                       "\": split them one by one, with another --out"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "two files have parts with the same name, \"", path.string(),
+          "\": split them one at a time, with different --out"));
     }
     absl::Status status = CheckFree(path, force_);
     if (!status.ok()) return status;
@@ -102,11 +102,11 @@ class Outputs {
   std::vector<std::unique_ptr<std::ofstream>> files_;
 };
 
-// The two folders that a folder is cut into, train and test, which get their
-// names once both are whole.
+// The two parts of a folder, train and test, which get their names once both
+// are complete.
 class OutputFolders {
  public:
-  // Of what is called `name`. Errors: ALREADY_EXISTS.
+  // Creates the parts of the folder `name`. Errors: ALREADY_EXISTS.
   static absl::StatusOr<std::unique_ptr<OutputFolders>> Create(
       const fs::path& folder, const std::string& name, bool force) {
     std::unique_ptr<OutputFolders> outputs(new OutputFolders);
@@ -125,7 +125,7 @@ class OutputFolders {
     for (const SplitPart& part : parts_) fs::remove_all(Aside(part), ignored);
   }
 
-  // Makes a folder in both.
+  // Creates a folder in both parts.
   absl::Status AddFolder(const std::string& name) {
     for (const SplitPart& part : parts_) {
       std::error_code error;
@@ -135,7 +135,7 @@ class OutputFolders {
     return absl::OkStatus();
   }
 
-  // Copies `from` to `name`, which is in a folder that was added, of one.
+  // Copies `from` to `name`, in a folder that was added, in one of the parts.
   absl::Status AddFile(bool test, const fs::path& from,
                        const std::string& name) {
     SplitPart& part = parts_[test ? 1 : 0];
@@ -164,13 +164,12 @@ class OutputFolders {
 
 absl::Status CheckFraction(double fraction) {
   if (fraction > 0 && fraction < 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--fraction=", fraction,
-                   ": say which part of the examples is to test on, above 0 "
-                   "and below 1"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--fraction=", fraction,
+      ": must be the share of examples for testing, above 0 and below 1"));
 }
 
-// Adds the files of the parts of what is called `name`, train and test.
+// Adds the files of the two parts of the file `name`, train and test.
 absl::Status AddParts(const fs::path& folder, const std::string& name,
                       const std::string& extension, Outputs* outputs) {
   for (const char* part : {"-train", "-test"}) {
@@ -195,8 +194,8 @@ std::string RowOf(const std::vector<absl::string_view>& cells, char delimiter) {
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) row += delimiter;
     const absl::string_view cell = cells[i];
-    // What surrounds a cell would be taken off again, and a line with nothing
-    // on it is no row.
+    // Unquoted, surrounding blanks would be stripped when the cell is read, and
+    // an empty line is not a row.
     const bool quoted =
         cell.find_first_of(special) != absl::string_view::npos ||
         absl::StripAsciiWhitespace(cell) != cell ||
@@ -245,7 +244,7 @@ const char* Letter(ElementType type) {
   }
 }
 
-// Of `rows` rows of the array, as numpy.lib.format has it, version 1.
+// The header for `rows` rows of the array, in numpy.lib.format version 1.
 std::string NpyHeader(const TypedArray& array, int64_t rows) {
   const int64_t size = TypeSize(array.type);
   std::vector<int64_t> shape = array.shape;
@@ -265,7 +264,8 @@ std::string NpyHeader(const TypedArray& array, int64_t rows) {
   return file + header;
 }
 
-// "people" of "dir/people.csv.gz", whose parts have the extension ".csv".
+// Returns "people" for "dir/people.csv.gz", and sets `extension` to that of its
+// parts, ".csv".
 std::string NameOf(const fs::path& file, std::string* extension) {
   fs::path name = file.filename();
   if (name.extension() == ".gz") name = name.stem();
@@ -277,7 +277,7 @@ fs::path FolderOf(const fs::path& file, const SplitOptions& options) {
   return options.out.empty() ? file.parent_path() : fs::path(options.out);
 }
 
-// Adds the parts of file i as 2 i and 2 i + 1.
+// Adds the parts of file i as outputs 2 i and 2 i + 1.
 absl::Status AddPartsOf(const std::vector<std::string>& files,
                         const SplitOptions& options, Outputs* outputs) {
   for (const std::string& file : files) {
@@ -302,9 +302,9 @@ absl::Status ForEachRecord(const std::vector<std::string>& files, Take take) {
       if (!more.ok()) return more.status();
       if (!*more) break;
       if (!record.intact) {
-        return reader->Error(absl::StatusCode::kDataLoss,
-                             "its checksum is wrong: the file is damaged; get "
-                             "it again");
+        return reader->Error(
+            absl::StatusCode::kDataLoss,
+            "its checksum is wrong: the file is damaged; download it again");
       }
       take(file, record.data);
     }
@@ -362,7 +362,8 @@ absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     if (!arrays.empty() && array->rows() != arrays[0].rows()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", files[0], "\" has ", arrays[0].rows(), " rows, \"", file, "\" ",
-          array->rows(), "; arrays of one data set have as many"));
+          array->rows(),
+          "; arrays of one data set must have the same number of rows"));
     }
     arrays.push_back(*std::move(array));
     const size_t colon = is_npy ? file.rfind(".npz:") : std::string::npos;
@@ -432,7 +433,8 @@ absl::StatusOr<std::vector<SplitPart>> SplitImages(
   if (!status.ok()) return status;
   const auto classes = ListImageClasses(folder, {});
   if (!classes.ok()) return classes.status();
-  // Without a slash at the end, and with a name that the parts can have.
+  // Removes a trailing slash, and makes sure that the folder has a name for its
+  // parts.
   fs::path path = folder;
   if (!path.has_filename()) path = path.parent_path();
   if (path.filename() == "." || path.filename() == "..") {

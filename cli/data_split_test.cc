@@ -58,7 +58,7 @@ class DataSplitTest : public ::testing::Test {
     return names;
   }
 
-  // Rows of their number.
+  // Rows that hold their own number.
   static std::string Table(int begin, int end) {
     std::string text = "number,class\n";
     for (int i = begin; i < end; ++i) absl::StrAppend(&text, i, ",0\n");
@@ -78,7 +78,7 @@ class DataSplitTest : public ::testing::Test {
                        values.size() * sizeof(float));
   }
 
-  // Those that a job with such a holdout evaluates on.
+  // The examples on which a job with such a holdout evaluates.
   std::set<float> HeldOut(const std::string& table) const {
     proto::Dataset config;
     config.mutable_csv()->add_files(table);
@@ -219,7 +219,8 @@ TEST_F(DataSplitTest, DamagedRecordsAreNotCopied) {
   EXPECT_THAT(Names(), ElementsAre("a.tfrecord"));
 }
 
-// Classes 0 to 2 with the numbers 0 to 3, 4, and 5 to 9, in files of that name.
+// Classes 0 to 2 with the numbers 0 to 3, 4, and 5 to 9, in files named after
+// them.
 TEST_F(DataSplitTest, FoldersOfImagesStayFoldersOfAllClasses) {
   const std::set<float> held_out = HeldOut(Write("table.csv", Table(0, kRows)));
   const std::string images = folder_ + "/images";
@@ -267,7 +268,7 @@ TEST_F(DataSplitTest, ReplacesNothingUnlessItIsTold) {
   const absl::Status status =
       SplitCsv({table}, ',', /*header=*/true, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(status.message(), HasSubstr("table-test.csv\" is there already"));
+  EXPECT_THAT(status.message(), HasSubstr("table-test.csv\" already exists"));
   EXPECT_THAT(Names(), ElementsAre("table-test.csv", "table.csv"));
   EXPECT_EQ(Read("table-test.csv"), "mine");
   options_.force = true;
@@ -297,7 +298,7 @@ TEST_F(DataSplitTest, RefusesWhatCannotBe) {
   options_.fraction = 0.5;
   const std::string x = Write("x.npy", Array());
   EXPECT_THAT(SplitArrays({x, x}, /*is_npy=*/true, options_).status().message(),
-              HasSubstr("two files have a part that would be"));
+              HasSubstr("two files have parts with the same name"));
 }
 
 }  // namespace

@@ -56,8 +56,8 @@ TEST(DataCommandTest, TellsOfColumnsAndASchema) {
   EXPECT_EQ(said.code, kExitDone) << said.error;
   EXPECT_THAT(said.out,
               AllOf(HasSubstr("4 rows of 5 columns"),
-                    HasSubstr("1 more rows are not as long; " + path +
-                              ": line 6 has 2 cells in place of 5"),
+                    HasSubstr("1 more rows have another length; " + path +
+                              ": line 6 has 2 cells instead of 5"),
                     HasSubstr("0.816497"), HasSubstr("rome (2), paris (1)")));
   EXPECT_THAT(
       said.out,
@@ -117,7 +117,8 @@ TEST(DataCommandTest, TellsOfLibsvm) {
                 path + "\"\n}\n");
   const Said bad = DataSays({"inspect", Write("bad.svm", "1 3:1\n1 x\n")});
   EXPECT_EQ(bad.code, kExitUsage);
-  EXPECT_THAT(bad.error, HasSubstr("bad.svm\": line 2: \"x\" is no feature"));
+  EXPECT_THAT(bad.error,
+              HasSubstr("bad.svm\": line 2: \"x\" is not a feature"));
   EXPECT_EQ(DataSays({"split", path, "--fraction=0.5"}).code, kExitUsage);
 }
 
@@ -129,7 +130,7 @@ TEST(DataCommandTest, TellsOfArrays) {
   EXPECT_EQ(said.out, path + ": uint8 [2,1], from 3 to 5, mean 4, stddev 1\n");
 }
 
-// The record of an Example with these features, as entries of text.
+// The record of an Example with these features, given as text entries.
 std::string Record(const std::string& features) {
   proto::tensorflow::Example example;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -165,17 +166,18 @@ TEST(DataCommandTest, TellsOfFeaturesAndASchema) {
             ContainsRegex("id +bytes_list +0 +1 +2-3 "),
             ContainsRegex("two +int64_list +1 +2 +- +5 +5 +5 +0\n"),
             ContainsRegex("vary +int64_list +0 +1-2 "),
-            HasSubstr("\"label\" is taken for the label"),
-            HasSubstr("tfrecord {\n  files: \"" + path +
-                      "\"\n"
-                      "  features { name: \"age\" numbers { mean: 2 stddev: 1 "
-                      "} }\n"
-                      "  # not used: \"id\"\n"
-                      "  features { name: \"label\" label {} }\n"
-                      "  features { name: \"two\" numbers { size: 2 missing: "
-                      "5 } }\n"
-                      "  # not used: \"vary\", which has not always as many "
-                      "values\n}\n")));
+            HasSubstr("\"label\" is assumed to be the label"),
+            HasSubstr(
+                "tfrecord {\n  files: \"" + path +
+                "\"\n"
+                "  features { name: \"age\" numbers { mean: 2 stddev: 1 "
+                "} }\n"
+                "  # not used: \"id\"\n"
+                "  features { name: \"label\" label {} }\n"
+                "  features { name: \"two\" numbers { size: 2 missing: "
+                "5 } }\n"
+                "  # not used: \"vary\", which does not always have the same "
+                "number of values\n}\n")));
   EXPECT_THAT(DataSays({"inspect", path, "--target=age"}).out,
               HasSubstr("features { name: \"age\" target {} }"));
   EXPECT_THAT(DataSays({"inspect", path, "--label=none"}).error,
@@ -201,7 +203,7 @@ TEST(DataCommandTest, TellsOfImages) {
                         "\\(1\\), PNG, 8 bits, RGB \\(1\\)"),
           ContainsRegex("dogs +1 +1 +2 x 3 \\(1\\) +PNG, 8 bits, RGB"),
           HasSubstr("1 file cannot be read; the first:\n\"" + folder +
-                    "/dogs/2.png\": it begins neither"),
+                    "/dogs/2.png\": it is neither"),
           HasSubstr("images {\n  folder: \"" + folder +
                     "\"\n  classes: \"cats\"\n  classes: \"dogs\"\n"
                     "  picture { height: 2 width: 3 resize: CROP }\n"
@@ -217,7 +219,7 @@ TEST(DataCommandTest, TellsOfImages) {
       AllOf(HasSubstr("1: 2 x 3, the first PNG, 8 bits, RGB"),
             HasSubstr("features { name: \"picture\" image { height: 2 width: 3 "
                       "} }"),
-            HasSubstr("Of what is to be learned there is nothing in it")));
+            HasSubstr("It has no label or target")));
 }
 
 TEST(DataCommandTest, SaysWhatIsWrong) {
@@ -233,7 +235,7 @@ TEST(DataCommandTest, SaysWhatIsWrong) {
       DataSays({"inspect", "x", "--format=xml"}).error,
       HasSubstr("must be csv, tsv, npy, idx, tfrecord, libsvm or images"));
   EXPECT_THAT(DataSays({"inspect", "x", "--label=a", "--target=b"}).error,
-              HasSubstr("exclude each other"));
+              HasSubstr("mutually exclusive"));
 }
 
 }  // namespace

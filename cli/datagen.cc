@@ -29,12 +29,12 @@ DIR/test-*.tsv: a label, 13 numbers and 26 categories, whose ids follow Zipf's l
 The labels are drawn by a hidden model, fixed by the seed: weights of the ids, the
 numbers, and pairs of ids of six categories. Its own scores on the test part, which
 no trained model can be expected to exceed, are printed, and written to
-DIR/datagen.json with the ids of each category. docs/data.md tells more.
+DIR/datagen.json with the ids of each category. See docs/data.md.
 
   holdfast datagen criteo --out=/data/clicks --examples=10000000 --gzip
   holdfast datagen criteo --out=/data/clicks --examples=1000000 --min_occurrences=200
 
-Exits 0, 1 when a file cannot be written, 2 for wrong flags.
+Exits 0 on success, 1 when a file cannot be written, 2 for wrong flags.
 
 )";
 
@@ -58,32 +58,31 @@ struct Flags {
 FlagSet MakeFlagSet(Flags* flags) {
   FlagSet set;
   set.Add("out", "DIR", &flags->out,
-          "The folder of the files, which is made where there is none.\n"
-          "Required.");
+          "Folder for the files; created if it does not exist. Required.");
   set.Add("examples", "N", &flags->examples,
-          "Examples to train on. Default: 1000000.");
+          "Training examples. Default: 1000000.");
   set.Add("test_examples", "N", &flags->test_examples,
-          "Examples to test on, besides these. Default: 100000.");
+          "Additional test examples. Default: 100000.");
   set.Add("seed", "N", &flags->seed,
-          "Fixes the model and the examples. Default: 0.");
+          "Determines the model and the examples. Default: 0.");
   set.Add("files", "K", &flags->files, "Files of each part. Default: 1.");
   set.Add("gzip", "", &flags->gzip, "Write .tsv.gz.");
   set.Add("cardinalities", "kaggle|small|LIST", &flags->cardinalities,
-          "How many ids there are of C1 to C26: those of Kaggle's Display\n"
-          "Advertising Challenge, 33.8 million in all; the same, but 1000 at\n"
-          "most of each; or 26 numbers with commas between them. Default:\n"
-          "kaggle.");
+          "Numbers of ids of C1 to C26: as in Kaggle's Display Advertising\n"
+          "Challenge, 33.8 million in total; the same, but at most 1000 each;\n"
+          "or 26 numbers separated by commas. Default: kaggle.");
   set.Add("min_occurrences", "M", &flags->min_occurrences,
-          "Have each id that is in the training part be there M times or\n"
-          "more: the rarest ids are left out, and so categories have fewer.\n"
-          "Default: 0, however often.");
+          "Make each id in the training part occur at least M times: the\n"
+          "rarest ids are left out, so categories have fewer. Default: 0, no\n"
+          "minimum.");
   set.Add("zipf", "S", &flags->zipf,
-          "The k-th most frequent id of a category is as likely as k^-S.\n"
-          "Default: 1.05.");
+          "The probability of the k-th most frequent id of a category is\n"
+          "proportional to k^-S. Default: 1.05.");
   set.Add("threads", "N", &flags->threads,
-          "On which the bytes do not depend. Default: one for each CPU.");
+          "Number of threads, which does not affect the output. Default: one\n"
+          "per CPU.");
   set.Add("force", "", &flags->force,
-          "Replace all train-* and test-* that are in the folder.");
+          "Replace all existing train-* and test-* files in the folder.");
   return set;
 }
 
@@ -155,7 +154,7 @@ absl::StatusOr<CriteoFilesOptions> OptionsOf(const Flags& flags) {
   return options;
 }
 
-// JSON has no number for what is none.
+// JSON has no representation of NaN.
 std::string JsonNumber(double value) {
   return std::isnan(value) ? "null" : absl::StrFormat("%.6f", value);
 }
@@ -196,18 +195,18 @@ absl::Status MakeCriteo(const Flags& flags) {
                absl::StrCat(files->least[i])});
   }
   const char* const end = flags.gzip ? ".tsv.gz" : ".tsv";
-  std::cout << flags.out << "/train-*" << end << ": " << flags.examples
-            << " examples, " << absl::StreamFormat("%.4f", files->click_rate)
-            << " of them clicks\n"
-            << flags.out << "/test-*" << end << ": " << flags.test_examples
-            << " examples\n\n"
-            << "On these, with the probabilities that the labels were drawn "
-               "with:\n"
-            << absl::StreamFormat(
-                   "  AUC %.4f; without pairs of ids %.4f\n"
-                   "  log loss %.4f; of the click rate alone %.4f\n\n",
-                   files->auc, files->auc_without_pairs, files->log_loss,
-                   files->log_loss_of_rate);
+  std::cout
+      << flags.out << "/train-*" << end << ": " << flags.examples
+      << " examples, " << absl::StreamFormat("%.4f", files->click_rate)
+      << " of them clicks\n"
+      << flags.out << "/test-*" << end << ": " << flags.test_examples
+      << " examples\n\n"
+      << "On these, with the probabilities from which the labels were drawn:\n"
+      << absl::StreamFormat(
+             "  AUC %.4f; without pairs of ids %.4f\n"
+             "  log loss %.4f; of the click rate alone %.4f\n\n",
+             files->auc, files->auc_without_pairs, files->log_loss,
+             files->log_loss_of_rate);
   for (const std::string& line : table.Lines()) std::cout << line << "\n";
   std::cout.flush();
   return absl::OkStatus();
@@ -224,9 +223,8 @@ int DatagenCommand(const std::vector<std::string>& args) {
   }
   if (args.empty() || args[0] != "criteo") {
     std::cerr << "holdfast datagen: "
-              << (args.empty()
-                      ? "a verb is needed"
-                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << (args.empty() ? "a verb is required"
+                               : absl::StrCat("unknown verb \"", args[0], "\""))
               << "; --help lists them" << std::endl;
     return kExitUsage;
   }

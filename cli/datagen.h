@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// `holdfast datagen`: makes files to train on, of a model that is known. `args`
+// `holdfast datagen`: generates training files from a known model. `args`
 // follow the subcommand. Returns the exit code.
 int DatagenCommand(const std::vector<std::string>& args);
 
-// What may follow each verb.
+// The verbs and their flags, for completion.
 std::vector<CommandWords> DatagenWords();
 
 }  // namespace holdfast

@@ -28,7 +28,7 @@ class DatagenTest : public ::testing::Test {
  protected:
   DatagenTest() { std::filesystem::remove_all(out_); }
 
-  // The exit code, with what is printed in output_.
+  // Returns the exit code. The output is in output_.
   int Run(std::vector<std::string> args) {
     args.insert(args.begin(), "criteo");
     std::ostringstream output;
@@ -155,7 +155,7 @@ TEST_F(DatagenTest, SaysWhatIsWrong) {
   again.push_back("--gzip");
   EXPECT_EQ(Run(small), kExitDone) << output_;
   EXPECT_EQ(Run(again), kExitFailed);
-  EXPECT_THAT(output_, HasSubstr("-00000.tsv\" is there already"));
+  EXPECT_THAT(output_, HasSubstr("-00000.tsv\" already exists"));
   again.push_back("--force");
   EXPECT_EQ(Run(again), kExitDone) << output_;
   EXPECT_THAT(FilesIn(out_), ElementsAre("datagen.json", "test-00000.tsv.gz",

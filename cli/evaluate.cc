@@ -18,29 +18,29 @@ constexpr char kEvalUsage[] =
     R"(holdfast eval --checkpoint=DIR [flags]: evaluates a checkpoint's model
 
 Computes loss and scores of the model on data, in one pass, without a cluster, and
-prints them as JSON. The checkpoint knows the job file that it was trained with,
-but not where data lie: name files, or the job file.
+prints them as JSON. The checkpoint contains the job file with which it was trained,
+but not the location of the data: give files, or the job file.
 
   holdfast eval --checkpoint=runs/first/checkpoints --data=test.csv
   holdfast eval --checkpoint=runs/first/checkpoints --data=x.npy,labels.npy
   holdfast eval --checkpoint=runs/first/checkpoints/g0001-step00003000 --job=first.textproto
 
-Exits 0, 1 when something failed, 2 for wrong flags, data or job file.
+Exits 0 on success, 1 when something failed, 2 for wrong flags, data or job file.
 
 )";
 
 constexpr char kPredictUsage[] =
     R"(holdfast predict --checkpoint=DIR --data=FILE --output=FILE.csv [flags]
 
-Writes what a checkpoint's model predicts of each example, without a cluster: a
-line of CSV with the example's number, its class, and a probability for each
-class, or the numbers that the model predicts. Labels and targets need not be in
-the data.
+Writes the predictions of a checkpoint's model for each example, without a cluster:
+a line of CSV with the example's number, its class, and a probability for each
+class, or the numbers that the model predicts. The data need not contain labels or
+targets.
 
   holdfast predict --checkpoint=runs/first/checkpoints --data=new.csv --output=predicted.csv
   holdfast predict --checkpoint=runs/first/checkpoints --data=x.npy --output=predicted.csv
 
-Exits 0, 1 when something failed, 2 for wrong flags, data or job file.
+Exits 0 on success, 1 when something failed, 2 for wrong flags, data or job file.
 
 )";
 
@@ -59,33 +59,35 @@ struct EvaluateFlags {
 FlagSet CommonFlags(EvaluateFlags* flags) {
   FlagSet set;
   set.Add("checkpoint", "DIR", &flags->checkpoint,
-          "A checkpoint's folder, or a checkpoint directory, of which the\n"
-          "newest durable one is taken. Required.");
-  set.Add("data", "FILE,...", &flags->data,
-          "The data, in the format of the job's test set, or else of its\n"
-          "training set. CSV: files or patterns. Arrays: inputs, then labels\n"
-          "or targets, then weights. Default: the test set of --job.");
-  set.Add("job", "FILE", &flags->job,
-          "The job file. Default: that with which the checkpoint was trained,\n"
-          "which has no paths of data.");
+          "A checkpoint's folder, or a checkpoint directory, whose newest\n"
+          "durable checkpoint is used. Required.");
+  set.Add(
+      "data", "FILE,...", &flags->data,
+      "The data, in the format of the job's test set or, if it has none, of\n"
+      "its training set. CSV: files or patterns. Arrays: inputs, then labels\n"
+      "or targets, then weights. Default: the test set of --job.");
+  set.Add(
+      "job", "FILE", &flags->job,
+      "The job file. Default: the one with which the checkpoint was trained,\n"
+      "which has no paths of data.");
   set.Add("device", "cpu|cuda:N|auto", &flags->device,
-          "Where to compute. Default: auto, the first GPU, or the CPU.");
+          "Device to compute on. Default: auto, the first GPU, or the CPU.");
   set.Add("tf32", "", &flags->tf32,
-          "Round factors of products on GPUs to TensorFloat-32.");
+          "Round operands of products on GPUs to TensorFloat-32.");
   set.Add("intra_op_threads", "NUMBER", &flags->intra_op_threads,
-          "Threads within an operation. Default: 1.");
+          "Threads per operation. Default: 1.");
   set.Add("worker_binary", "FILE", &flags->worker_binary,
-          "The worker daemon, as for a model of your own. Default: ps_worker\n"
-          "beside this program, or where the build puts it.");
+          "The worker daemon, for example with your own model. Default:\n"
+          "ps_worker next to this program, or in the build's output.");
   return set;
 }
 
 FlagSet EvalFlags(EvaluateFlags* flags) {
   FlagSet set = CommonFlags(flags);
   set.Add("output", "FILE", &flags->output,
-          "Where the JSON goes. Default: it is printed.");
+          "File for the JSON. Default: standard output.");
   set.Add("int8", "", &flags->int8,
-          "Evaluate also with weights rounded to 8-bit integers, as in\n"
+          "Also evaluate with weights rounded to 8-bit integers, as in\n"
           "`holdfast checkpoint export --int8`.");
   return set;
 }
@@ -96,12 +98,12 @@ FlagSet PredictFlags(EvaluateFlags* flags) {
   return set;
 }
 
-// Has the worker program take this one's place. Returns only errors.
+// Replaces this process with the worker program. Returns only on errors.
 absl::Status RunWorker(const EvaluateFlags& flags,
                        std::vector<std::string> args) {
   if (flags.checkpoint.empty()) {
     return absl::InvalidArgumentError(
-        "--checkpoint is needed: a checkpoint's folder, or the "
+        "--checkpoint is required: a checkpoint's folder, or the "
         "--checkpoint_dir of a job");
   }
   const auto program =
@@ -137,7 +139,7 @@ absl::Status Eval(const EvaluateFlags& flags) {
 absl::Status Predict(const EvaluateFlags& flags) {
   if (flags.output.empty()) {
     return absl::InvalidArgumentError(
-        "--output is needed: the CSV file to write");
+        "--output is required: the CSV file to write");
   }
   return RunWorker(flags, {absl::StrCat("--predictions=", flags.output)});
 }

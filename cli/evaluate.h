@@ -8,14 +8,14 @@
 
 namespace holdfast {
 
-// `holdfast eval` and `holdfast predict`: what the model of a checkpoint is
-// worth on data, and what it predicts, without a cluster. The worker program
-// does it, in place of this one. `args` follow the subcommand. Each returns the
-// exit code.
+// `holdfast eval` and `holdfast predict`: evaluate the model of a checkpoint on
+// data, and print its predictions, without a cluster. This process is replaced
+// by the worker program, which does the work. `args` follow the subcommand.
+// Each returns the exit code.
 int EvalCommand(const std::vector<std::string>& args);
 int PredictCommand(const std::vector<std::string>& args);
 
-// What may follow them.
+// The commands and their flags, for completion.
 std::vector<CommandWords> EvaluateWords();
 
 }  // namespace holdfast

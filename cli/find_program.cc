@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Why `path` cannot be run; empty where it can.
+// Why `path` cannot be run; empty if it can.
 std::string WhyNoProgram(const fs::path& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return std::strerror(errno);
@@ -49,7 +49,7 @@ absl::StatusOr<std::string> FindProgram(absl::string_view flag,
   }
   return absl::NotFoundError(
       absl::StrCat("cannot run ", absl::StrJoin(reasons, ", nor "), "; --",
-                   flag, " says where the program is"));
+                   flag, " sets the program's path"));
 }
 
 absl::StatusOr<std::string> FindCommand(const std::string& command) {
@@ -66,9 +66,9 @@ absl::StatusOr<std::string> FindCommand(const std::string& command) {
     const fs::path file = fs::path(std::string(folder)) / command;
     if (!command.empty() && WhyNoProgram(file).empty()) return file.string();
   }
-  return absl::NotFoundError(
-      absl::StrCat("cannot run \"", command, "\": no such program in $PATH (",
-                   folders, "); a file of the current folder is ./", command));
+  return absl::NotFoundError(absl::StrCat(
+      "cannot run \"", command, "\": no such program in $PATH (", folders,
+      "); for a file in the current folder, write ./", command));
 }
 
 std::string ThisProgram() {

@@ -8,20 +8,20 @@
 
 namespace holdfast {
 
-// A daemon's program: the one `given`, or that called `name` beside this
-// program, or in `build_folder` of the build's output, where this program is in
-// cli. Errors: NOT_FOUND, with the places and the flag (`flag`) that says
-// another.
+// Finds a daemon's program: `given`, or the program called `name` next to this
+// program or in `build_folder` of the build's output, in which this program is
+// in cli. Errors: NOT_FOUND, with the places searched and the flag (`flag`)
+// that sets another path.
 absl::StatusOr<std::string> FindProgram(absl::string_view flag,
                                         const std::string& given,
                                         const std::string& build_folder,
                                         const std::string& name);
 
-// The file that a shell runs for `command`, which names a program of $PATH, or,
-// with a slash, a file. Errors: NOT_FOUND, saying where it was looked for.
+// The file that a shell would run for `command`: a program in $PATH or, if it
+// contains a slash, a file. Errors: NOT_FOUND, naming the places searched.
 absl::StatusOr<std::string> FindCommand(const std::string& command);
 
-// The file of the program that runs.
+// The executable of this process.
 std::string ThisProgram();
 
 }  // namespace holdfast

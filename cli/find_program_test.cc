@@ -36,9 +36,9 @@ TEST(FindProgramTest, TakesTheOneThatIsGiven) {
 
 TEST(FindProgramTest, SaysWhyAFileCannotBeRun) {
   const std::string text = MakeFile("text", 0644);
-  EXPECT_EQ(ErrorOf(text), "cannot run " + text +
-                               ": not executable; --ps_binary says where the "
-                               "program is");
+  EXPECT_EQ(ErrorOf(text),
+            "cannot run " + text +
+                ": not executable; --ps_binary sets the program's path");
   EXPECT_THAT(ErrorOf(text + ".none"), HasSubstr("No such file"));
   EXPECT_THAT(ErrorOf(text + "/none"), HasSubstr("Not a directory"));
   EXPECT_THAT(ErrorOf(testing::TempDir()), HasSubstr("not a file"));
@@ -54,7 +54,7 @@ TEST(FindProgramTest, SaysThatAFolderCannotBeRead) {
   chmod(folder.c_str(), 0755);
 }
 
-// Both places, that beside this program and that of the build.
+// Both places: next to this program, and in the build's output.
 TEST(FindProgramTest, SaysWhereItHasLooked) {
   const auto found = FindProgram("ps_binary", "", "a_folder", "a_program");
   ASSERT_FALSE(found.ok());

@@ -13,32 +13,33 @@
 
 namespace holdfast {
 
-// A flag as it is typed.
+// A flag as typed by users.
 struct FlagName {
   // Without the dashes.
   std::string name;
-  // Stands for the value in the help: "FILE", or "stop|restart" where these
-  // are all. Empty: a switch, which needs none.
+  // Placeholder of the value in the help: "FILE", or "stop|restart" if these
+  // are all possible values. Empty for a switch, which takes no value.
   std::string hint;
 };
 
-// A subcommand and what may follow it, for completion.
+// A subcommand and its flags, for completion.
 struct CommandWords {
   // "status", "checkpoint list".
   std::string command;
   std::vector<FlagName> flags;
 };
 
-// The flags of one subcommand. Abseil's flags are those of the whole program,
-// so that `holdfast status` would take what only `holdfast local` knows; its
-// parsing of values is what is used here.
+// The flags of one subcommand. Abseil's flags are global to a program, so
+// `holdfast status` would accept flags of `holdfast local`; only Abseil's
+// parsing of values is used here.
 //
 // Thread-compatible.
 class FlagSet {
  public:
-  // Takes --`name`=VALUE into `value`, which must outlive this. `hint` stands
-  // for the value in the help ("FILE"); without one the flag is a switch, a
-  // bool, and needs no value. `help` says what it is for and its default.
+  // Adds a flag --`name`=VALUE that is stored in `value`, which must outlive
+  // this. `hint` is the placeholder of the value in the help ("FILE"); if
+  // empty, the flag is a switch, a bool, and needs no value. `help` describes
+  // the flag and its default.
   template <typename T>
   void Add(const std::string& name, const std::string& hint, T* value,
            const std::string& help) {
@@ -48,16 +49,15 @@ class FlagSet {
          }});
   }
 
-  // Reads `args`: --name=VALUE or --name VALUE.
-  // Errors: INVALID_ARGUMENT, naming the flag, for an unknown one, a value that
-  // is missing or cannot be, one that is given twice, or a word that is not a
-  // flag.
+  // Parses `args`: --name=VALUE or --name VALUE. Errors: INVALID_ARGUMENT,
+  // naming the flag, for an unknown flag, a missing or invalid value, a flag
+  // that is given twice, or an argument that is not a flag.
   absl::Status Parse(absl::Span<const std::string> args) const;
 
-  // The flags and what they are for, one below the other.
+  // The flags and their descriptions, one flag per paragraph.
   std::string Help() const;
 
-  // All of them, in the order in which they were added.
+  // All flags, in the order in which they were added.
   std::vector<FlagName> Names() const;
 
  private:

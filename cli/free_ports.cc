@@ -46,8 +46,9 @@ bool HeldPorts::TakeIfFree(uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // Without SO_REUSEADDR nobody else may be bound to it; with it, servers,
-  // which have it too, may bind beside a socket that does not listen.
+  // Binding without SO_REUSEADDR requires that no other socket is bound to the
+  // port. With the option set afterwards, servers, which set it too, may bind
+  // to the port while this socket does not listen.
   const int on = 1;
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
           0 ||

@@ -9,20 +9,20 @@
 
 namespace holdfast {
 
-// Ports from which daemons on this machine may choose: below those that Linux
-// hands to outgoing connections (32768 and up unless set otherwise), so that
-// none of these takes a port between the test and its use.
+// The range of ports for daemons on this machine: below the ports that Linux
+// assigns to outgoing connections (32768 and up by default), so that no
+// outgoing connection takes a port between the check and its use.
 inline constexpr uint16_t kFirstPort = 10000;
 inline constexpr uint16_t kLastPort = 31999;
 
-// `count` different ports for which `is_free` says true: those that follow
-// `start`, in [kFirstPort, kLastPort], around the range.
-// Errors: RESOURCE_EXHAUSTED when there are not as many.
+// Returns `count` different ports for which `is_free` is true: the first such
+// ports from `start` on, wrapping around in [kFirstPort, kLastPort]. Errors:
+// RESOURCE_EXHAUSTED when there are fewer.
 absl::StatusOr<std::vector<uint16_t>> FindFreePorts(
     int count, uint16_t start, const std::function<bool(uint16_t)>& is_free);
 
-// Ports of 127.0.0.1 that are kept for daemons to be started: as long as this
-// lives, nobody else gets them by HeldPorts, and a daemon can listen.
+// Ports of 127.0.0.1 that are reserved for daemons: while this exists, no other
+// HeldPorts takes them, but a daemon can listen on them.
 //
 // Thread-compatible.
 class HeldPorts {
@@ -32,11 +32,12 @@ class HeldPorts {
   HeldPorts& operator=(const HeldPorts&) = delete;
   ~HeldPorts();
 
-  // So many more, from a random place on. Errors: those of FindFreePorts.
+  // Reserves `count` more ports, searched from a random port on. Errors: those
+  // of FindFreePorts.
   absl::StatusOr<std::vector<uint16_t>> Take(int count);
 
-  // Whether the port was free, and is held now. One whose last connections
-  // linger counts as taken.
+  // Reserves the port if it is free, and returns whether it was. A port with
+  // lingering connections is not free.
   bool TakeIfFree(uint16_t port);
 
  private:

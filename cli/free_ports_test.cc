@@ -40,7 +40,8 @@ TEST(FindFreePortsTest, SaysWhenThereAreNotEnough) {
   EXPECT_THAT(ports.status().message(), HasSubstr("only 1 of the 2 ports"));
 }
 
-// A socket that listens to `port` of loopback, 0: any, or -1. As servers do.
+// A socket that listens on `port` of loopback (0: any port), as servers do, or
+// -1.
 int Listen(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const int on = 1;
@@ -85,7 +86,7 @@ TEST(HeldPortsTest, AServerMayListenToWhatNobodyElseCanTake) {
     ASSERT_TRUE(held.TakeIfFree(port));
     EXPECT_FALSE(held.TakeIfFree(port));
     EXPECT_FALSE(other.TakeIfFree(port));
-    // Again and again: a daemon may be started anew.
+    // Twice, because a daemon may be restarted.
     for (int i = 0; i < 2; ++i) {
       const int fd = Listen(port);
       EXPECT_GE(fd, 0);

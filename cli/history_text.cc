@@ -22,11 +22,11 @@
 namespace holdfast {
 namespace {
 
-// What is known of one step. All but one may be null.
+// What is known about one step. All pointers but one may be null.
 struct Row {
   const proto::HistoryPoint* point = nullptr;
   const proto::EvaluationResult* evaluation = nullptr;
-  // What the learning rates of the next step are multiplied by.
+  // The factor of the learning rates of the next step.
   float factor = 1;
 };
 
@@ -48,24 +48,24 @@ std::map<uint64_t, Row> RowsOf(const proto::GetHistoryResponse& history) {
   return rows;
 }
 
-// The fewest digits that are read back as the same number.
+// The shortest text that is read back as the same number.
 std::string Exact(double value) {
   char text[32];
   const auto end = std::to_chars(std::begin(text), std::end(text), value);
   return std::string(text, end.ptr);
 }
 
-// The columns up to the first of `FigureColumns`.
+// The columns before those of `FigureColumns`.
 constexpr size_t kFirstColumns = 6;
 
-// A column of figures of evaluations.
+// A column with a metric of evaluations.
 struct FigureColumn {
   std::string name;
-  // For people.
+  // Title for people.
   std::string title;
 };
 
-// Those that are always there, then what else evaluations have.
+// The columns that are always present, then the other metrics of evaluations.
 std::vector<FigureColumn> FigureColumns(
     const proto::GetHistoryResponse& history) {
   std::vector<FigureColumn> columns = {
@@ -86,7 +86,7 @@ std::vector<FigureColumn> FigureColumns(
   return columns;
 }
 
-// The figure of that name; none where the evaluation does not have it.
+// The metric with that name, if the evaluation has it.
 std::optional<double> FigureOf(const proto::EvaluationResult& evaluation,
                                absl::string_view name) {
   if (name == "test_loss") return evaluation.loss();
@@ -96,7 +96,7 @@ std::optional<double> FigureOf(const proto::EvaluationResult& evaluation,
   return std::nullopt;
 }
 
-// A field of CSV that may say anything.
+// A CSV field with arbitrary text.
 std::string Quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");

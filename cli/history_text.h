@@ -8,19 +8,19 @@
 
 namespace holdfast {
 
-// The course of a job as CSV (RFC 4180, with '\n'), a line for each step that
-// has a point, an evaluation or a change of the learning rate, rising:
+// The history of a job as CSV (RFC 4180, with '\n'): one line, in order of
+// increasing step, for each step that has a point, an evaluation or a change of
+// the learning rate:
 //
 //   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
 //       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc,
 //       calibration
 //   100,1715940000.250,0.4321,50000,102.5,51250,,,
 //
-// on one line each. Where there are any, columns follow for figures of an
-// evaluator of the user's own, by name, and `learning_rate_factor`, that of the
-// step after it. `time` is in seconds since 1970; a field that is not known
-// is empty. Numbers are written with the digits that it takes to read back the
-// same.
+// on one line each. If there are any, further columns follow for metrics of a
+// user's own evaluator, by name, and `learning_rate_factor`, the factor of the
+// next step. `time` is in seconds since 1970; unknown fields are empty. Numbers
+// have as many digits as are needed to read back the same value.
 std::string HistoryCsv(const proto::GetHistoryResponse& history);
 
 // The same as aligned columns for people, with times of day in `zone`.

@@ -43,7 +43,7 @@ TEST(HistoryCsvTest, OfNothingIsItsHeader) {
             "top_k_accuracy,auc,calibration\n");
 }
 
-// A row for each change, and columns only where something is in them.
+// One row per change, and only columns with content.
 constexpr char kJudged[] = R"(
     points { step: 100 time: 1715940000 examples: 50 }
     points { step: 300 time: 1715940001 examples: 150 }

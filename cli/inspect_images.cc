@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kBrokenTold = 5;
 constexpr size_t kSizesTold = 3;
 
-// How many images there are of each; "a (7), b (2), ...".
+// Number of images of each kind; shown as "a (7), b (2), ...".
 using Counts = std::map<std::string, int64_t>;
 std::string Text(const Counts& counts, size_t most) {
   std::vector<std::pair<int64_t, std::string>> ordered;

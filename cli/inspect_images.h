@@ -7,9 +7,9 @@
 
 namespace holdfast {
 
-// Says to stdout what images there are in the folders within `folder`, of which
-// each is a class, by their headers, and a schema to start from.
-// Errors: those of ListImageClasses; INVALID_ARGUMENT where there is no image.
+// Prints, from their headers, what images there are in the subfolders of
+// `folder`, each of which is a class, and a schema to start from. Errors: those
+// of ListImageClasses; INVALID_ARGUMENT if there is no image.
 absl::Status InspectImages(const std::string& folder);
 
 }  // namespace holdfast

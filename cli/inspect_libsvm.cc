@@ -19,7 +19,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kLabelsTold = 10;
-// Beyond so many they are targets.
+// With more different labels than this, labels are taken for targets.
 constexpr size_t kMostLabels = 1000;
 
 struct Findings {
@@ -30,7 +30,7 @@ struct Findings {
   uint64_t greatest_index = 0;
   float least_value = std::numeric_limits<float>::max();
   float greatest_value = std::numeric_limits<float>::lowest();
-  // How often each comes, of the first kMostLabels.
+  // Occurrences of each of the first kMostLabels labels.
   std::map<std::string, int64_t> labels;
   bool many_labels = false;
 };
@@ -52,7 +52,7 @@ absl::Status AddLine(absl::string_view text, Findings* findings) {
   if (result == LibsvmLine::Result::kFault) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", absl::Utf8SafeCEscape(line.part()),
-                     "\" is no feature, \"index:value\""));
+                     "\" is not a feature, \"index:value\""));
   }
   ++findings->examples;
   findings->features += features;

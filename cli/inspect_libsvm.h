@@ -8,10 +8,10 @@
 
 namespace holdfast {
 
-// Says to stdout what labels and features the lines of libsvm `files`
-// (patterns) have, in one pass over them, and a schema to start from. Errors:
-// those of FindFiles and ReadFileBytes; INVALID_ARGUMENT for a line that is no
-// example, and files without any.
+// Prints what labels and features the lines of libsvm `files` (patterns) have,
+// found in one pass over them, and a schema to start from. Errors: those of
+// FindFiles and ReadFileBytes; INVALID_ARGUMENT for a line that is not an
+// example, and for files without examples.
 absl::Status InspectLibsvm(const std::vector<std::string>& files);
 
 }  // namespace holdfast

@@ -23,7 +23,7 @@
 namespace holdfast {
 namespace {
 
-// The least and the greatest.
+// Minimum and maximum.
 struct Range {
   int64_t least = std::numeric_limits<int64_t>::max();
   int64_t greatest = 0;
@@ -38,21 +38,21 @@ struct Range {
   }
 };
 
-// What a feature is in the records that have it.
+// Statistics of a feature over the records that have it.
 struct Profile {
   int64_t records = 0;
-  // Of the first, and whether all are of that kind.
+  // Kind in the first record, and whether all records have this kind.
   TfFeature::Kind kind = TfFeature::kNone;
   bool one_kind = true;
   Range values;
-  // Of bytes.
+  // Sizes of byte strings.
   Range sizes;
-  // Values that are image files, and what the first is.
+  // Number of values that are image files, and a description of the first.
   int64_t images = 0;
   std::string image;
   Range heights;
   Range widths;
-  // Of numbers; the deviation is that of the population.
+  // Statistics of numbers; the deviation is that of the population.
   int64_t numbers = 0;
   int64_t not_finite = 0;
   double min = 0;
@@ -63,7 +63,7 @@ struct Profile {
   double stddev() const {
     return numbers > 0 ? std::sqrt(squares / static_cast<double>(numbers)) : 0;
   }
-  // May be one of the model's inputs.
+  // Whether the feature can be one of the model's inputs.
   bool is_numbers() const {
     return one_kind && kind != TfFeature::kBytes && values.one() &&
            values.least > 0 && not_finite == 0;
@@ -100,7 +100,7 @@ void AddBytes(absl::string_view value, Profile* profile) {
   profile->widths.Add(header->width);
 }
 
-// False where the feature is damaged.
+// Returns false if the feature is damaged.
 bool AddFeature(const TfFeature& feature, Profile* profile) {
   if (feature.empty()) return true;
   if (profile->records++ == 0) profile->kind = feature.kind;
@@ -176,7 +176,8 @@ void TellOf(const Profiles& profiles, int64_t records) {
   for (const std::string& line : table.Lines()) std::cout << line << "\n";
 }
 
-// The feature that is called a label: "label", "image/class/label", "y_label".
+// The feature whose name marks it as a label: "label", "image/class/label",
+// "y_label".
 std::string LabelAmong(const Profiles& profiles) {
   for (const auto& [name, profile] : profiles) {
     if (absl::EndsWith(absl::AsciiStrToLower(name), "label") &&
@@ -257,8 +258,9 @@ void SuggestSchema(const std::vector<std::string>& files,
     if (fits && !(is_array && has_array)) {
       std::cout << begin << InputOf(profile, input, records) << " }\n";
       if (input == Input::kRaw) {
-        std::cout << "  # Of uint8; or its dimensions, of this product.\n"
-                  << "  shape: " << profile.sizes.least << "\n";
+        std::cout
+            << "  # Bytes (uint8); or the dimensions, with this product.\n"
+            << "  shape: " << profile.sizes.least << "\n";
       }
       has_array = is_array;
       continue;
@@ -268,7 +270,7 @@ void SuggestSchema(const std::vector<std::string>& files,
                   : profile.not_finite > 0
                       ? ", which has numbers that are not finite"
                   : profile.records > 0 && !profile.values.one()
-                      ? ", which has not always as many values"
+                      ? ", which does not always have the same number of values"
                       : "")
               << "\n";
   }
@@ -304,7 +306,7 @@ absl::Status InspectTfRecord(const std::vector<std::string>& files,
       }
       if (!good) {
         return reader->Error(absl::StatusCode::kInvalidArgument,
-                             "its bytes are no tf.train.Example");
+                             "its bytes do not parse as a tf.train.Example");
       }
       ++records;
     }
@@ -332,12 +334,12 @@ absl::Status InspectTfRecord(const std::vector<std::string>& files,
   TellOf(profiles, records);
   std::cout << "\n# A schema to start from";
   if (learned.empty()) {
-    std::cout << ". Of what is to be learned there is nothing in it: name it\n"
+    std::cout << ". It has no label or target: name the feature to be learned\n"
                  "# with --label or --target";
   } else if (!chosen) {
     std::cout << "; \"" << absl::Utf8SafeCEscape(learned)
-              << "\" is taken for the label, unless --label or\n"
-                 "# --target name another feature";
+              << "\" is assumed to be the label, unless --label or\n"
+                 "# --target names another feature";
   }
   std::cout << ".\n";
   SuggestSchema(files, profiles, records, learned, is_target);

@@ -9,12 +9,12 @@
 
 namespace holdfast {
 
-// Says to stdout what features the records of `files` (patterns) have, in one
-// pass over them, and a schema to start from. `answer`: the feature that is to
-// be learned, a target where `is_target`, or else a label; empty: the one that
-// is called so, if one is. Errors: those of FindFiles and TfRecordReader;
-// INVALID_ARGUMENT for a record that is no Example, files without records, and
-// an answer that is not there.
+// Prints what features the records of `files` (patterns) have, found in one
+// pass over them, and a schema to start from. `answer` is the feature to be
+// learned, a target if `is_target`, otherwise a label; if empty, the integer
+// feature whose name ends with "label", if there is one. Errors: those of
+// FindFiles and TfRecordReader; INVALID_ARGUMENT for a record that is not an
+// Example, for files without records, and for an answer that does not exist.
 absl::Status InspectTfRecord(const std::vector<std::string>& files,
                              absl::string_view answer, bool is_target);
 

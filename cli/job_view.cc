@@ -35,23 +35,24 @@ constexpr double kInputWaitSeconds = 5;
 constexpr double kSaveSecondsJudged = 1;
 constexpr double kSlowDisk = 10 << 20;  // bytes a second
 constexpr double kMemoryShare = 0.9;
-// As the system says it (ENOSPC).
+// The system's message for ENOSPC.
 constexpr char kFullDisk[] = "No space left on device";
-// Workers whose time per push is within these factors of the median are alike.
+// Workers whose time per push is within these factors of the median count as
+// equally fast.
 constexpr double kAlikeFrom = 0.8;
 constexpr double kAlikeTo = 1.25;
 constexpr double kStandstillSeconds = 5;
 constexpr double kStandstillSteps = 10;
 
 constexpr int kBarWidth = 20;
-// Columns whose values change all the time stay as wide as most values are.
+// Columns whose values change all the time keep the width of most values.
 constexpr size_t kSecondsWidth = 6;  // "123 ms"
 constexpr size_t kBytesWidth = 9;    // "123.4 MiB"
 constexpr size_t kWaitWidth = 14;    // "verdict 123 ms"
 constexpr size_t kMostlyWidth = 11;  // "verdict 12%"
 constexpr char kIndent[] = "  ";
 
-// ---- What the message says ----
+// ---- Reading the message ----
 
 bool IsPs(const TaskStatus& task) { return task.task().job() == kPsJob; }
 
@@ -92,7 +93,7 @@ uint64_t MemoryOf(const proto::MemoryUse& memory) {
          memory.pushes() + memory.tables();
 }
 
-// Bytes a second; nothing where it has written too little to say.
+// Bytes per second; nothing if the ps has written too little to tell.
 std::optional<double> SaveSpeed(const TaskStatus& task) {
   const proto::PsReport& ps = task.ps();
   if (ps.save_bytes() == 0 || ps.save_seconds() <= 0) return std::nullopt;
@@ -103,7 +104,7 @@ std::string Percent(double share) {
   return absl::StrFormat("%.0f%%", 100 * share);
 }
 
-// The job waits for something, for longer than is usual.
+// Whether the job has been waiting for something for longer than usual.
 bool IsStalled(const GetStatusResponse& status) {
   const double step_seconds =
       status.global_step() == 0 ? 0
@@ -174,7 +175,7 @@ void AddSlowDisks(const GetStatusResponse& status,
         SecondsText(task.ps().save_seconds()), ", at ",
         BytesText(static_cast<uint64_t>(*speed)), "/s");
     if (lags) {
-      absl::StrAppend(&text, ", where the others write ",
+      absl::StrAppend(&text, ", while the others write at ",
                       BytesText(static_cast<uint64_t>(*median)), "/s");
     }
     all->push_back(std::move(text));
@@ -223,7 +224,7 @@ std::string ProgressText(const GetStatusResponse& status) {
     const int done = static_cast<int>(share * kBarWidth);
     absl::StrAppend(&text, kIndent, "[", std::string(done, '#'),
                     std::string(kBarWidth - done, '.'), "] ",
-                    // Not 100 % before the end.
+                    // Shows 100 % only at the end.
                     absl::StrFormat("%.0f%%", std::floor(100 * share)),
                     "  step ", status.global_step(), " of ",
                     status.total_steps(), TimeLeft(status));
@@ -280,19 +281,19 @@ std::string ExamplesText(const GetStatusResponse& status) {
     absl::StrAppend(&text,
                     "; pushes without effect: ", absl::StrJoin(counts, ", "));
   }
-  // All workers read the same rows.
+  // All workers read the same rows, so their counts are not added up.
   uint64_t skipped = 0;
   for (const TaskStatus& task : status.tasks()) {
     skipped = std::max<uint64_t>(skipped, task.worker().skipped_rows());
   }
   if (skipped > 0) {
     absl::StrAppend(&text, "; ", skipped, skipped == 1 ? " row" : " rows",
-                    " of the training set left out");
+                    " of the training set skipped");
   }
   return text;
 }
 
-// Of one of the step's phases.
+// Mean duration of one of a step's phases.
 std::string MeanText(const proto::DurationHistogram& durations) {
   const auto count = durations.counts();
   if (count.empty() || *count.rbegin() == 0) return "";
@@ -390,8 +391,8 @@ Tasks TasksOf(const GetStatusResponse& status, bool ps) {
   return tasks;
 }
 
-// Those that a person looks for first. Those that are alike stay in their
-// order, so that lines do not jump when they are drawn again.
+// Slowest tasks first, since these are looked for first. Tasks that are equally
+// fast stay in their order, so that lines do not jump when the view is redrawn.
 void SortBySlowness(const GetStatusResponse& status, Tasks* tasks) {
   std::vector<double> paces;
   for (const TaskStatus* task : *tasks) {
@@ -423,7 +424,7 @@ std::string WaitText(const proto::WorkerReport& worker) {
                       SecondsText(worker.waiting_seconds()));
 }
 
-// What most of its time went to, as "compute 81%".
+// The phase in which the worker spent most of its time, such as "compute 81%".
 std::string MostlyText(const proto::PhaseSeconds& phases) {
   const std::pair<const char*, double> all[] = {
       {"input", phases.input()},     {"version", phases.version()},
@@ -439,7 +440,8 @@ std::string MostlyText(const proto::PhaseSeconds& phases) {
                  : "";
 }
 
-// As lines of the view: those of tasks with a state other than "ok" stand out.
+// The table as lines of the view; lines of tasks with a state other than "ok"
+// are emphasized.
 std::vector<ViewLine> LinesOf(const Table& table, const Tasks& tasks,
                               const GetStatusResponse& status) {
   std::vector<ViewLine> lines;
@@ -476,7 +478,7 @@ std::vector<ViewLine> WorkerTable(const GetStatusResponse& status,
     const auto counts = given.find(name);
     const bool has_counts = counts != given.end();
     const bool has_pace = pace.seconds_per_push() > 0;
-    // Of asynchronous jobs there is no last one.
+    // Asynchronous jobs have no last worker of a step.
     const bool has_last = has_pace && status.total_num_replicas() > 0;
     table.Add(
         {name, StateOf(*task, status), SilentText(*task),
@@ -539,8 +541,8 @@ std::vector<ViewLine> PsTable(const GetStatusResponse& status,
   return LinesOf(table, tasks, status);
 }
 
-// Of each embedding table the sums over those ps that tell of it, in the order
-// declared.
+// For each embedding table, the sums over the ps that report it, in the order
+// of the declaration.
 std::vector<proto::TableReport> TablesOf(const GetStatusResponse& status) {
   std::vector<proto::TableReport> tables;
   for (const TaskStatus& task : status.tasks()) {
@@ -605,15 +607,15 @@ std::vector<ViewLine> EventLines(absl::Span<const proto::Event> events,
   return lines;
 }
 
-// ---- What fits ----
+// ---- Fitting the view ----
 
 constexpr size_t kTopEvents = 5;
-// Lines for what needs attention, with the heading: at least so many, and
-// otherwise a quarter of the screen.
+// Minimum number of lines for the attention section, with its heading; on
+// larger screens it gets a quarter of the lines.
 constexpr size_t kTopAttention = 3;
 
-// The first lines of `table`, a heading and rows, at most `most`; what is left
-// out is told on the last.
+// The first lines of `table`, a heading and rows, at most `most`; the last line
+// says how many rows are left out.
 std::vector<ViewLine> FirstLines(std::vector<ViewLine> table, size_t most) {
   if (table.size() <= most) return table;
   if (most < 2) return {};
@@ -636,7 +638,7 @@ std::vector<std::string> AttentionOf(const GetStatusResponse& status) {
                                PrintableText(status.state().reason())));
   }
   if (!status.checkpoint_error().empty()) {
-    // First, as the error may be longer than a line.
+    // Comes first, because the error may be longer than a line.
     const bool full = absl::StrContains(status.checkpoint_error(), kFullDisk);
     all.push_back(absl::StrCat(full ? "a disk is full: " : "",
                                "checkpoints cannot be written: ",
@@ -656,7 +658,7 @@ std::vector<std::string> AttentionOf(const GetStatusResponse& status) {
   AddMemory(status, &all);
   if (IsStalled(status)) {
     all.push_back(absl::StrCat(
-        "nothing has moved for ", SecondsText(status.seconds_since_progress()),
+        "no progress for ", SecondsText(status.seconds_since_progress()),
         ": the job waits for ", PrintableText(status.waiting_for())));
   }
   if ((status.has_train_loss() && !std::isfinite(status.train_loss())) ||
@@ -700,12 +702,12 @@ std::vector<ViewLine> TopView(const GetStatusResponse& status,
   const std::vector<ViewLine> ps_table = PsTable(status, ps);
   const std::vector<ViewLine> tables = EmbeddingTables(status);
   size_t room = rows - std::min(rows, lines.size());
-  // Embedding tables get a quarter, or what the tasks leave.
+  // Embedding tables get a quarter, or the space that the tasks leave.
   const size_t of_tasks = worker_table.size() + ps_table.size();
   const size_t for_tables = std::min(
       tables.size(), std::max(room / 4, room - std::min(room, of_tasks)));
   room -= for_tables;
-  // The ps get a third, or what the workers leave.
+  // The ps get a third, or the space that the workers leave.
   const size_t for_ps =
       std::min(ps_table.size(),
                std::max(room / 3, room - std::min(room, worker_table.size())));
@@ -726,7 +728,7 @@ std::vector<ViewLine> TopView(const GetStatusResponse& status,
 
 std::string EventText(const proto::Event& event, const absl::TimeZone& zone,
                       bool with_date) {
-  // Of the longest kind.
+  // Length of the longest kind.
   constexpr int kKindWidth = 17;
   return absl::StrFormat(
       "%s  step %-7d  %-*s  %s",

@@ -1,6 +1,6 @@
-// A running job as people see it on a terminal: text, made from the messages of
-// the coordinator and from nothing else. `holdfast status` prints all of it,
-// `holdfast top` what fits.
+// The display of a running job on a terminal: text made only from the
+// coordinator's messages. `holdfast status` prints all of it, `holdfast top`
+// what fits on the screen.
 //
 //   training  [########............] 41%  step 1230 of 3000, 0:17 left
 //     rate         102 steps/s, 51234 examples/s
@@ -19,7 +19,7 @@
 //   events
 //     12:00:01  step 1100  checkpoint  the checkpoint of step 1000 is on disk
 //
-// What is not known is left out.
+// Unknown values are left out.
 #ifndef HOLDFAST_CLI_JOB_VIEW_H_
 #define HOLDFAST_CLI_JOB_VIEW_H_
 
@@ -32,7 +32,7 @@
 
 namespace holdfast {
 
-// How a line stands out where the terminal has means for it.
+// How a line is emphasized, if the terminal supports it.
 enum class Emphasis { kNone, kHeading, kAlert };
 
 struct ViewLine {
@@ -44,30 +44,30 @@ struct ViewLine {
   }
 };
 
-// What a person should look at, each in a sentence; empty when all is well. The
-// status page has the same rules: the job has failed; checkpoints cannot be
+// Problems that need attention, one sentence each; empty if there are none. The
+// status page uses the same rules: the job has failed; checkpoints cannot be
 // written; a task is lost, or silent for two thirds of its lease; a worker is
 // slow, or waits for its input for half of its time or for 5 s; a ps takes a
 // second or more to write its share of a checkpoint, at less than half of the
-// others' speed or at less than 10 MiB/s; a ps uses 90 % of its memory; nothing
-// moves; the loss is not a finite number.
+// others' speed or at less than 10 MiB/s; a ps uses 90 % of its memory; the job
+// makes no progress; the loss is not a finite number.
 std::vector<std::string> AttentionOf(const proto::GetStatusResponse& status);
 
-// All that `status` tells, and `events`, oldest first.
+// Everything in `status`, and `events`, oldest first.
 std::vector<ViewLine> StatusView(const proto::GetStatusResponse& status,
                                  absl::Span<const proto::Event> events,
                                  const absl::TimeZone& zone);
 
-// What fits of the same on `height` lines of `width` columns, below the line
-// `title`: workers with the slowest first, and at least some of each table
-// before the last events.
+// The part of the same view that fits on `height` lines of `width` columns,
+// below the line `title`: slowest workers first, and at least some rows of each
+// table before the last events.
 std::vector<ViewLine> TopView(const proto::GetStatusResponse& status,
                               absl::Span<const proto::Event> events,
                               const absl::TimeZone& zone,
                               const std::string& title, int width, int height);
 
-// One event, as "12:00:01  step 1230  lost  /job:worker/task:1 is lost"; with
-// the date before the time where `with_date`.
+// One event, such as "12:00:01  step 1230  lost  /job:worker/task:1 is lost",
+// with the date before the time if `with_date`.
 std::string EventText(const proto::Event& event, const absl::TimeZone& zone,
                       bool with_date);
 

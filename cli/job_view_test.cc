@@ -154,7 +154,7 @@ ps:1  ok           0 B     0 B        0 B        0 B      -          -          
 )");
 }
 
-// Two ps that have two tables, of which nobody has read the second.
+// Two ps that have two tables, the second of which has not been read.
 constexpr char kWithTables[] = R"(
     generation: 1 state { phase: STARTING }
     tasks { task { job: 'ps' } incarnation: 1 alive: true
@@ -186,7 +186,7 @@ users     1           0      0      -         1        0        0
 )");
 }
 
-// What a ps of an older version tells.
+// The report of a ps of an older version.
 TEST(StatusViewTest, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(Screen(StatusView(Parse<proto::GetStatusResponse>(R"(
               generation: 1 state { phase: STARTING }
@@ -271,7 +271,7 @@ TEST(StatusViewTest, TellsWhatWasLeftOutOfTheTrainingSet) {
           Training("tasks { task { job: 'worker' index: 2 } alive: true "
                    "        worker { skipped_rows: 12 } }"),
           {}, absl::UTCTimeZone())),
-      HasSubstr("3 stale; 12 rows of the training set left out\n"));
+      HasSubstr("3 stale; 12 rows of the training set skipped\n"));
 }
 
 TEST(StatusViewTest, ShowsNothingThatATerminalObeys) {
@@ -286,7 +286,7 @@ TEST(StatusViewTest, ShowsNothingThatATerminalObeys) {
   }
 }
 
-// Each rule, and its bound.
+// Each rule and its limit.
 TEST(AttentionTest, OfEachRule) {
   EXPECT_THAT(
       AttentionOf(Parse<proto::GetStatusResponse>("state { phase: TRAINING }")),
@@ -313,7 +313,7 @@ TEST(AttentionTest, OfEachRule) {
        "tasks { task { job: 'worker' index: 2 } alive: true pace { "
        "seconds_per_push: 0.02 } }",
        "worker:0 is slow: 200 ms per push, where the median is 20 ms"},
-      // Silent, or without a push: there is no pace.
+      // Without a pace, because the worker is silent or has not pushed.
       {"tasks { task { job: 'worker' } alive: true pace { slow: true } }",
        "worker:0 is slow"},
       {"state { phase: TRAINING } tasks { task { job: 'worker' } alive: true "
@@ -326,8 +326,8 @@ TEST(AttentionTest, OfEachRule) {
        "save_bytes: 2097152 } } tasks { task { job: 'ps' index: 1 } "
        "alive: true ps { save_seconds: 0.5 save_bytes: 2097152 } }",
        "ps:0 has a slow disk: it wrote its last share in 2.0 s, at 1.0 MiB/s, "
-       "where the others write 4.0 MiB/s"},
-      // Of a ps without others, or like them.
+       "while the others write at 4.0 MiB/s"},
+      // A ps that is alone, or as fast as the others.
       {"tasks { task { job: 'ps' } alive: true ps { save_seconds: 1 "
        "save_bytes: 10000000 } }",
        "ps:0 has a slow disk: it wrote its last share in 1.0 s, at 9.5 MiB/s"},
@@ -336,7 +336,7 @@ TEST(AttentionTest, OfEachRule) {
        "ps:0 uses 90% of its memory limit of 100 B"},
       {"state { phase: TRAINING } global_step: 10 training_seconds: 10 "
        "waiting_for: 'worker 1' seconds_since_progress: 10.1",
-       "nothing has moved for 10.1 s: the job waits for worker 1"},
+       "no progress for 10.1 s: the job waits for worker 1"},
       {"train_loss: nan", "the loss is not a finite number"},
       {"evaluation { loss: inf }", "the loss is not a finite number"},
   };
@@ -397,7 +397,7 @@ events
 )");
 }
 
-// 64 workers, of which 17 is slow and 40 is lost.
+// 64 workers; number 17 is slow, and number 40 is lost.
 proto::GetStatusResponse LargeJob() {
   proto::GetStatusResponse status = Parse<proto::GetStatusResponse>(
       "state { phase: TRAINING } global_step: 10 total_steps: 100 "

@@ -29,26 +29,26 @@ namespace {
 
 constexpr char kUsage[] =
     R"(holdfast local --job=FILE [flags]: trains a job on this machine
-holdfast local [flags] -- COMMAND [ARG ...]: the same, of a script
+holdfast local [flags] -- COMMAND [ARG ...]: the same with a script
 
-Starts ps daemons and workers as processes of their own on loopback, shows the
+Starts ps daemons and workers as separate processes on loopback, shows their
 progress, and waits until all have ended. Ctrl-C ends everything.
 
-With a COMMAND each worker is a process of it, as in
+With a COMMAND, each worker is a process that runs it, as in
   holdfast local --ps=2 --workers=4 -- python train.py --batch_size=32
 It finds its place in the environment variable TF_CONFIG, in TensorFlow's form,
-and, with --tls, its certificate in the folder $HOLDFAST_TLS_DIR. What worker 0
-says is shown. The run ends well when all workers have ended with 0.
+and, with --tls, its certificate in the folder $HOLDFAST_TLS_DIR. The output of
+worker 0 is shown. The run is successful when all workers have exited with 0.
 
-With --on_failure=restart a task that dies is started again, and the job goes
-on: without loss after a worker, from the last checkpoint after a ps. A run with
-the --run_dir (or the --checkpoint_dir) of an earlier one goes on from its last
+With --on_failure=restart a task that dies is restarted, and the job goes on:
+without loss after a worker, from the last checkpoint after a ps. A run with the
+--run_dir (or the --checkpoint_dir) of an earlier run goes on from its last
 checkpoint.
 
 The run directory gets cluster.json (the ClusterSpec), a log for each task
-(ps-0.log, worker-0.log, ...), to which each start adds, its process id while it
+(ps-0.log, worker-0.log, ...), to which each start appends, its process ID while it
 runs (ps-0.pid), the checkpoints, the certificates of --tls, and, with --job,
-result.json. A finished run is not run again, and its result is kept.
+result.json. A finished run is not repeated, and its result is kept.
 
   holdfast local --job=examples/fashion_mnist_mlp.textproto --run_dir=runs/mlp
   holdfast status --run_dir=runs/mlp
@@ -59,14 +59,14 @@ a task died, 2 for wrong flags, a wrong job file or wrong data, 130 when interru
 
 )";
 
-// What follows it is the COMMAND.
+// The COMMAND follows it.
 constexpr char kCommandMark[] = "--";
-constexpr int kMaxTasks = 1000;  // as Local in proto/job.proto
-// A ps that is told to stop saves the job first: somewhat more than its
+constexpr int kMaxTasks = 1000;  // as in Local of proto/job.proto
+// A ps that is told to stop saves the job first. Somewhat more than its
 // --grace.
 constexpr absl::Duration kSaveTimeout = absl::Seconds(25);
 
-// The flags as they were given.
+// The values of the flags.
 struct LocalFlags {
   std::string job;
   std::optional<int> ps;
@@ -90,57 +90,61 @@ struct LocalFlags {
 
 FlagSet MakeFlagSet(LocalFlags* flags) {
   FlagSet set;
-  set.Add("job", "FILE", &flags->job,
-          "The job file, a textproto. Needed, where there is no COMMAND.");
+  set.Add(
+      "job", "FILE", &flags->job,
+      "Path of the job file (textproto). Required unless there is a COMMAND.");
   set.Add("ps", "NUMBER", &flags->ps,
-          "ps daemons. Default: the job's local.ps, or else 2.");
+          "Number of ps daemons. Default: the job's local.ps, otherwise 2.");
   set.Add("workers", "NUMBER", &flags->workers,
-          "Workers. Default: the job's local.workers, or else its\n"
-          "total_num_replicas, or else 2.");
+          "Number of workers. Default: the job's local.workers, otherwise its\n"
+          "total_num_replicas, otherwise 2.");
   set.Add("run_dir", "FOLDER", &flags->run_dir,
-          "Where logs and result go; made when it is not there.\n"
+          "Folder for logs and result; created if it does not exist.\n"
           "Default: runs/JOB-DATE-TIME in the current folder.");
   set.Add("seed", "NUMBER", &flags->seed,
-          "Of first values and the order of examples. Default: the job's.\n"
-          "Not with a COMMAND.");
-  set.Add("intra_op_threads", "NUMBER", &flags->intra_op_threads,
-          "Threads within an operation, of each worker. A COMMAND gets it as\n"
-          "$OMP_NUM_THREADS. Default: that variable, of a COMMAND, or else 1.");
-  set.Add("lease", "DURATION", &flags->lease,
-          "How long a task may be silent before it counts as lost, as 10s.\n"
-          "Default: that of ps_server.");
-  set.Add("checkpoint_dir", "FOLDER", &flags->checkpoint_dir,
-          "Where the ps keep checkpoints, of this job alone, and go on from.\n"
-          "Default: checkpoints in the run directory. none: there are none.");
+          "Seed of first values and of the order of examples. Default: the\n"
+          "job's. Not with a COMMAND.");
+  set.Add(
+      "intra_op_threads", "NUMBER", &flags->intra_op_threads,
+      "Threads per operation of each worker. A COMMAND gets it as\n"
+      "$OMP_NUM_THREADS. Default: for a COMMAND that variable, otherwise 1.");
+  set.Add(
+      "lease", "DURATION", &flags->lease,
+      "How long a task may be silent before it counts as lost, such as 10s.\n"
+      "Default: that of ps_server.");
+  set.Add(
+      "checkpoint_dir", "FOLDER", &flags->checkpoint_dir,
+      "Folder in which the ps keep the checkpoints of this job, and from\n"
+      "which they go on. Default: checkpoints in the run directory. none: no\n"
+      "checkpoints.");
   set.Add("on_failure", "stop|restart", &flags->on_failure,
           "What to do when a task is killed or gives up: stop ends the run,\n"
-          "restart starts it again. Default: stop.");
+          "restart restarts the task. Default: stop.");
   set.Add("max_restarts", "NUMBER", &flags->max_restarts,
-          "How often each task is started again, at most. Default: 10.");
-  set.Add(
-      "ps_binary", "FILE", &flags->ps_binary,
-      "The ps daemon. Default: ps_server beside this program, or where the\n"
-      "build puts it.");
-  set.Add(
-      "worker_binary", "FILE", &flags->worker_binary,
-      "The worker daemon, as for a model of your own. Default: ps_worker, as\n"
-      "ps_binary. Not with a COMMAND.");
+          "Maximum number of restarts of each task. Default: 10.");
+  set.Add("ps_binary", "FILE", &flags->ps_binary,
+          "The ps daemon. Default: ps_server next to this program, or in the\n"
+          "build's output.");
+  set.Add("worker_binary", "FILE", &flags->worker_binary,
+          "The worker daemon, for example with your own model. Default:\n"
+          "ps_worker, found like ps_server. Not with a COMMAND.");
   set.Add("ps_flags", "FLAGS", &flags->ps_flags,
-          "More flags for each ps, separated by spaces.");
+          "Additional flags for each ps, separated by spaces.");
   set.Add("worker_flags", "FLAGS", &flags->worker_flags,
-          "More flags for each worker, separated by spaces. Not with a\n"
+          "Additional flags for each worker, separated by spaces. Not with a\n"
           "COMMAND.");
-  set.Add("status_port", "PORT|none", &flags->status_port,
-          "Where on this machine ps 0 serves the status page. Default: 0, a\n"
-          "free port. none: there is no page.");
+  set.Add(
+      "status_port", "PORT|none", &flags->status_port,
+      "Port of this machine on which ps 0 serves the status page. Default:\n"
+      "0, a free port. none: no status page.");
   set.Add(
       "collocated", "", &flags->collocated,
-      "A ps beside each worker, which share memory as on a host of their\n"
-      "own, and no other tasks: what hosts send each other is then that of\n"
-      "an all-reduce (docs/strategies.md).");
+      "Pair each worker with a ps, which share memory as if they were alone\n"
+      "on a host. The traffic between such hosts is that of an all-reduce\n"
+      "(docs/strategies.md).");
   set.Add("evaluator", "", &flags->evaluator,
-          "An evaluator, too: evaluates checkpoints while the workers train\n"
-          "(docs/evaluation.md). A COMMAND is its program as well.");
+          "Also start an evaluator, which evaluates checkpoints while the\n"
+          "workers train (docs/evaluation.md). It runs the COMMAND, if any.");
   set.Add("tls", "", &flags->tls,
           "Encrypt all connections, with certificates made for this run.");
   return set;
@@ -170,7 +174,7 @@ int DefaultWorkers(const proto::Job& job) {
   return kDefaultWorkers;
 }
 
-// What has said how many workers there are.
+// Where the number of workers comes from.
 std::string WorkersFrom(const LocalFlags& flags, const proto::Job& job) {
   if (flags.workers.has_value()) return "from --workers";
   if (job.local().has_workers()) return "the job file's local.workers";
@@ -191,7 +195,7 @@ std::vector<std::string> Words(const std::string& flags) {
   return absl::StrSplit(flags, ' ', absl::SkipWhitespace());
 }
 
-// As a shell takes it.
+// Quoted for a shell.
 std::string Quoted(const std::string& word) {
   const bool plain =
       !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -218,7 +222,7 @@ std::string ResumeCommand(const std::vector<std::string>& args,
   return command + run_dir;
 }
 
-// Sets what the job file says, and the flags that go with it.
+// Sets the options that depend on the job file and its flags.
 absl::Status TakeJobFile(const LocalFlags& flags, LocalRunOptions* options) {
   absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
   if (!job.ok()) return job.status();
@@ -254,7 +258,7 @@ absl::Status TakeJobFile(const LocalFlags& flags, LocalRunOptions* options) {
   return absl::OkStatus();
 }
 
-// Sets what the command says, and the flags that go with it.
+// Sets the options that depend on the command and its flags.
 absl::Status TakeCommand(const LocalFlags& flags,
                          const std::vector<std::string>& command,
                          LocalRunOptions* options) {
@@ -267,8 +271,8 @@ absl::Status TakeCommand(const LocalFlags& flags,
   for (const auto& [flag, given] : not_for_commands) {
     if (!given) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag, " does not go with a COMMAND: \"", command.front(),
-        "\" takes arguments of its own, behind it"));
+        "--", flag, " cannot be combined with a COMMAND: \"", command.front(),
+        "\" takes arguments of its own, after its name"));
   }
   CommandWorkers::Options workers;
   const auto program = FindCommand(command.front());
@@ -282,7 +286,7 @@ absl::Status TakeCommand(const LocalFlags& flags,
   return absl::OkStatus();
 }
 
-// Errors: whatever of flags, job file and command cannot be.
+// Errors: for invalid flags, job files and commands.
 absl::StatusOr<LocalRunOptions> MakeOptions(
     const LocalFlags& flags,
     const std::optional<std::vector<std::string>>& command) {
@@ -292,13 +296,13 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   LocalRunOptions options;
   if (command.has_value() && command->empty()) {
     return absl::InvalidArgumentError(
-        "no COMMAND stands behind --; as in: holdfast local -- python "
+        "there is no COMMAND after --; for example: holdfast local -- python "
         "train.py");
   }
   if (!command.has_value() && flags.job.empty()) {
     return absl::InvalidArgumentError(
-        "--job is needed, the file that says what to train, or a COMMAND that "
-        "trains, behind --");
+        "--job is required, the path of the job file, or a COMMAND that "
+        "trains, after --");
   }
   status = command.has_value() ? TakeCommand(flags, *command, &options)
                                : TakeJobFile(flags, &options);
@@ -341,7 +345,7 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   options.evaluator = flags.evaluator;
   if (flags.evaluator && options.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(
-        "--evaluator with --checkpoint_dir=none: an evaluator evaluates "
+        "--evaluator with --checkpoint_dir=none: an evaluator needs "
         "checkpoints");
   }
   if (!options.checkpoint_dir.empty()) options.stop_timeout = kSaveTimeout;
@@ -365,15 +369,15 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   return options;
 }
 
-// A command that stands where flags do.
+// Rejects a command in the place of flags.
 absl::Status CheckHasFlagsOnly(const std::vector<std::string>& args) {
   if (args.empty() || absl::StartsWith(args.front(), "-")) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", args.front(),
-                   "\" is not a flag (--name=value); a COMMAND stands behind "
-                   "--: holdfast local [flags] -- ",
+                   "\" is not a flag (--name=value); a COMMAND follows --: "
+                   "holdfast local [flags] -- ",
                    args.front(), " ..."));
 }
 

@@ -13,7 +13,7 @@ namespace holdfast {
 // exit code.
 int LocalCommand(const std::vector<std::string>& args);
 
-// What may follow it.
+// The flags, for completion.
 std::vector<CommandWords> LocalWords();
 
 }  // namespace holdfast

@@ -17,17 +17,17 @@ namespace holdfast {
 
 // The daemons of one run on this machine.
 //
-// Thread-compatible. To be used from a thread that lives as long as the daemons
-// should (ChildProcess::Start).
+// Thread-compatible. Must be used from a thread that lives as long as the
+// daemons should (ChildProcess::Start).
 class LocalCluster {
  public:
   // What to run for one task.
   struct Program {
-    // "ps-0": names its files in the run directory.
+    // Such as "ps-0". Used in the names of its files in the run directory.
     std::string name;
     std::string binary;
     std::vector<std::string> args;
-    // As ChildProcess::Options::environment.
+    // As in ChildProcess::Options.
     std::map<std::string, std::string> environment;
   };
 
@@ -41,27 +41,27 @@ class LocalCluster {
     const std::string& name() const { return program.name; }
   };
 
-  // Starts the programs, each with its log and pid file in `directory`, which
-  // must outlive this. When one cannot be started, those before it are killed.
-  // Errors: those of ChildProcess::Start; of writing a pid file.
+  // Starts the programs, each with its log and PID file in `directory`, which
+  // must outlive this. If one cannot be started, those already started are
+  // killed. Errors: those of ChildProcess::Start, and of writing a PID file.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(
       const std::vector<Program>& programs, const RunDirectory& directory);
 
-  // Starts a daemon, which has ended, again: with the same arguments, and its
-  // log goes on. Errors: as Start.
+  // Restarts a daemon that has ended, with the same arguments; its log is
+  // appended to. Errors: as for Start.
   absl::Status Restart(const std::string& name);
 
-  // Reaps daemons that have ended. Those of this call, in the order of the
-  // programs. SIGCHLD tells when to ask.
+  // Reaps daemons that have ended, and returns them in the order of the
+  // programs. To be called on SIGCHLD.
   std::vector<const Daemon*> Reap();
 
   // In the order of the programs.
   const std::vector<Daemon>& daemons() const { return daemons_; }
 
-  // The names of those that have not ended.
+  // The names of daemons that have not ended.
   std::vector<std::string> Running() const;
 
-  // Sends `signal` to those of `names` that have not ended.
+  // Sends `signal` to the daemons in `names` that have not ended.
   void Signal(int signal, const std::vector<std::string>& names);
 
  private:

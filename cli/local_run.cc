@@ -46,10 +46,10 @@ namespace {
 const TaskId kEvaluator = {kEvaluatorJob, 0};
 
 constexpr int kLogLinesShown = 20;
-// When those that are told to stop have taken so long, those that they may wait
-// for are told as well.
+// When tasks that were told to stop have taken this long, the tasks for which
+// they may be waiting are told to stop as well.
 constexpr absl::Duration kStagePatience = absl::Seconds(3);
-// How long others are waited for when a daemon has failed.
+// How long to wait for other daemons when one has failed.
 constexpr absl::Duration kCausePatience = absl::Seconds(1);
 
 LocalCluster::Program PsProgram(const TaskId& ps,
@@ -107,7 +107,7 @@ ProgressDisplay::Options ProgressOptions() {
   return options;
 }
 
-// Errors: NOT_FOUND where nothing was saved; those of ReadJournal.
+// Errors: NOT_FOUND if nothing was saved; those of ReadJournal.
 absl::StatusOr<proto::Journal> JournalOf(const LocalRunOptions& options) {
   if (options.checkpoint_dir.empty()) {
     return absl::NotFoundError("there are no checkpoints");
@@ -118,7 +118,7 @@ absl::StatusOr<proto::Journal> JournalOf(const LocalRunOptions& options) {
   return directory->ReadJournal();
 }
 
-// One run, from its first daemon to the end of its last.
+// One run, from the start of its first daemon to the end of its last.
 class LocalRun {
  public:
   LocalRun(const LocalRunOptions& options, const ClusterSpec& spec,
@@ -157,7 +157,7 @@ class LocalRun {
   }
 
  private:
-  // The awaited workers have ended well, or every ps has.
+  // Whether all awaited workers, or all ps, have ended successfully.
   bool JobIsDone() const {
     return drain_until_ < absl::InfiniteFuture() || PsHaveEndedWell();
   }
@@ -184,7 +184,7 @@ class LocalRun {
     return absl::StartsWith(name, kPsJob);
   }
 
-  // The ps wait for it, for as long as a step may take.
+  // The ps wait for the evaluator, for as long as a step may take.
   bool EvaluatorRuns() const {
     const std::vector<std::string> running = cluster_.Running();
     return std::count(running.begin(), running.end(), DaemonName(kEvaluator)) >
@@ -198,12 +198,12 @@ class LocalRun {
     return next;
   }
 
-  // A line of its own.
+  // Prints a line of its own.
   void Say(const std::string& line) {
     std::cout << progress_.Finish() << line << std::endl;
   }
 
-  // The exit code, where this ends the run.
+  // Returns the exit code if this ends the run.
   std::optional<int> DaemonEnded(const LocalCluster::Daemon& daemon) {
     const std::string& name = daemon.name();
     if (daemon.ended->ok()) {
@@ -225,7 +225,7 @@ class LocalRun {
     const std::string ended = EndOf(daemon);
     if (JobIsDone()) {
       late_.insert(name);
-      Say(absl::StrCat(ended, ", when the job was done"));
+      Say(absl::StrCat(ended, ", after the job was done"));
       return std::nullopt;
     }
     Restarts& restarts =
@@ -234,18 +234,18 @@ class LocalRun {
     const auto when = restarts.Next(daemon.started, now);
     if (!when.has_value()) return DaemonDied(daemon);
     restart_at_[name] = *when;
-    Say(absl::StrCat(ended, "; starts again in ",
-                     absl::FormatDuration(*when - now), " (", restarts.count(),
-                     " of ", options_.restarts->most, ")"));
+    Say(absl::StrCat(ended, "; restarts in ", absl::FormatDuration(*when - now),
+                     " (", restarts.count(), " of ", options_.restarts->most,
+                     ")"));
     return std::nullopt;
   }
 
-  // The job goes on without it, unless it was called wrongly.
+  // The job goes on without the evaluator, unless it was called wrongly.
   std::optional<int> EvaluatorEnded(const LocalCluster::Daemon& daemon) {
     if (daemon.ended->code == kExitUsage) return DaemonDied(daemon);
     const std::string ended = EndOf(daemon);
     if (JobIsDone()) {
-      Say(absl::StrCat(ended, ", when the job was done"));
+      Say(absl::StrCat(ended, ", after the job was done"));
       return std::nullopt;
     }
     const Restarts::Options often =
@@ -257,16 +257,16 @@ class LocalRun {
                           ? restarts.Next(daemon.started, now)
                           : std::nullopt;
     if (when.has_value()) restart_at_[daemon.name()] = *when;
-    Say(absl::StrCat(ended,
-                     when.has_value()
-                         ? absl::StrCat("; starts again in ",
-                                        absl::FormatDuration(*when - now))
-                         : absl::StrCat("; the job goes on without it: see ",
-                                        directory_.LogPath(daemon.name()))));
+    Say(absl::StrCat(
+        ended,
+        when.has_value()
+            ? absl::StrCat("; restarts in ", absl::FormatDuration(*when - now))
+            : absl::StrCat("; the job goes on without it: see ",
+                           directory_.LogPath(daemon.name()))));
     return std::nullopt;
   }
 
-  // Those whose time has come.
+  // Restarts the daemons that are due.
   std::optional<int> RestartDaemons() {
     for (auto next = restart_at_.begin(); next != restart_at_.end();) {
       if (SteadyNow() < next->second) {
@@ -285,7 +285,7 @@ class LocalRun {
     return std::nullopt;
   }
 
-  // As last heard; 0 of a task that has not joined.
+  // The incarnation last reported; 0 for a task that has not joined.
   uint64_t LastIncarnationOf(const std::string& name) const {
     for (const proto::TaskStatus& task : last_status_.tasks()) {
       const TaskId id = {task.task().job(), task.task().index()};
@@ -294,8 +294,8 @@ class LocalRun {
     return 0;
   }
 
-  // Once the job is done and the ps have gone: ends the workers that were
-  // started again and have not joined since, for they never will.
+  // Once the job is done and the ps have exited: ends the workers that were
+  // restarted and have not joined since, because they never will.
   void EndLateWorkers() {
     for (const auto& [name, when] : restart_at_) late_.insert(name);
     restart_at_.clear();
@@ -327,7 +327,7 @@ class LocalRun {
     std::cout << progress_.Between(output_->NewLines()) << std::flush;
   }
 
-  // Before what the run says last.
+  // Called before the last output of the run.
   void FinishOutput() {
     ShowOutput();
     std::cout << progress_.Finish();
@@ -341,7 +341,8 @@ class LocalRun {
     if (WasStopped()) return TellStopped(journal);
     for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
       if (awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon)) continue;
-      // The others have done its part, but not what the chief alone does.
+      // The other workers have done its part, except for what only the chief
+      // does.
       const bool is_chief = daemon.name() == DaemonName({kWorkerJob, 0});
       if (late_.count(daemon.name()) > 0 && !is_chief) continue;
       std::cerr << "holdfast: the job is done, but " << EndOf(daemon)
@@ -358,8 +359,8 @@ class LocalRun {
     return kExitDone;
   }
 
-  // An operator has stopped the job: by what ps 0 has said last, for its status
-  // may not have been heard any more.
+  // Whether an operator has stopped the job, according to the last line of ps
+  // 0's log, because its last status may not have been received.
   bool WasStopped() const {
     if (!PsHaveEndedWell()) return false;
     return absl::StrContains(
@@ -370,7 +371,7 @@ class LocalRun {
   int TellStopped(const absl::StatusOr<proto::Journal>& journal) const {
     std::cout << "holdfast: the job was stopped";
     if (!journal.ok() || journal->checkpoints().empty()) {
-      std::cout << ", and no step is saved; to begin again:";
+      std::cout << ", and no step was saved; to start again:";
     } else {
       std::cout << "; step " << journal->checkpoints().rbegin()->step()
                 << " is saved; to go on from there:";
@@ -388,16 +389,16 @@ class LocalRun {
     return kExitInterrupted;
   }
 
-  // Of a job that was stopped before its end, once all daemons have ended.
+  // For a job that was stopped before its end, once all daemons have ended.
   void SayHowToGoOn() const {
     const absl::StatusOr<proto::Journal> journal = JournalOf(options_);
     if (!journal.ok()) {
       std::cerr << "holdfast: nothing was saved ("
                 << (options_.checkpoint_dir.empty() ? "--checkpoint_dir=none"
-                                                    : "the job had not begun")
-                << "); to begin again:";
+                                                    : "the job had not started")
+                << "); to start again:";
     } else if (journal->checkpoints().empty()) {
-      std::cerr << "holdfast: no step was saved; to begin again:";
+      std::cerr << "holdfast: no step was saved; to start again:";
     } else {
       std::cerr << "holdfast: step " << journal->checkpoints().rbegin()->step()
                 << " is saved; to go on from there:";
@@ -405,14 +406,14 @@ class LocalRun {
     std::cerr << "\n  " << options_.resume_command << std::endl;
   }
 
-  // As "worker-0 (pid 7) ended with exit status 1".
+  // Such as "worker-0 (pid 7) ended with exit status 1".
   static std::string EndOf(const LocalCluster::Daemon& daemon) {
     return absl::StrCat(daemon.name(), " (pid ", daemon.process->pid(),
                         ") ended with ", daemon.ended->ToString());
   }
 
-  // Of a job that has failed all daemons end, and whoever hears of it may end
-  // first: the one that was called wrongly is the cause.
+  // When a job fails, all daemons end, and those that learn of it may end
+  // first: the cause is the daemon that was called wrongly.
   const LocalCluster::Daemon& CauseOf(const LocalCluster::Daemon& died) {
     if (died.ended->code != kExitFailed) return died;
     absl::Time until = SteadyNow() + kCausePatience;
@@ -436,7 +437,7 @@ class LocalRun {
     if (restarts != restarts_.end()) {
       std::cerr << ", after " << restarts->second.count() << " restarts";
     }
-    std::cerr << ". Its last words, of " << log << ":\n  "
+    std::cerr << ". The end of its log, " << log << ":\n  "
               << absl::StrReplaceAll(LastLines(log, kLogLinesShown),
                                      {{"\n", "\n  "}})
               << std::endl;
@@ -446,7 +447,7 @@ class LocalRun {
     return kExitFailed;
   }
 
-  // The workers have left a job that is not at its end.
+  // The workers have left a job that is not finished.
   int JobIsNotDone() {
     FinishOutput();
     std::cerr << "holdfast: " << absl::StrJoin(awaited_, ", ")
@@ -469,11 +470,11 @@ class LocalRun {
     return kExitFailed;
   }
 
-  // Asks all to end, kills those that do not (at once when the user insists),
-  // and waits until they have gone. The workers are asked first, and the
-  // coordinator last: whoever leaves says so to it.
+  // Asks all daemons to end, kills those that do not (at once if the user
+  // insists), and waits until they have exited. Workers are asked first and the
+  // coordinator last, because tasks that leave report to it.
   void StopAll() {
-    // Without one ps the others cannot save the job.
+    // If a ps is missing, the others cannot save the job.
     absl::Time kill_at =
         SteadyNow() + (APsHasEnded()
                            ? std::min(options_.stop_timeout, kStagePatience)
@@ -501,8 +502,8 @@ class LocalRun {
     }
   }
 
-  // Until some daemon has ended, or `until`. The user's signal is the time to
-  // kill.
+  // Waits until some daemon has ended, or `until`. The user's signal sets
+  // `kill_at` to the present.
   void AwaitEnds(absl::Time until, absl::Time* kill_at) {
     if (signals_.Wait(-1, until).count(SIGINT) != 0) *kill_at = SteadyNow();
     cluster_.Reap();
@@ -527,30 +528,31 @@ class LocalRun {
   const RunDirectory& directory_;
   SignalWatch& signals_;
   LocalCluster& cluster_;
-  // Of the worker whose output is shown.
+  // Log of the worker whose output is shown.
   std::optional<LogFollower> output_;
   StatusWatch& status_;
   ProgressDisplay progress_;
   proto::GetStatusResponse last_status_;
-  // The names of the workers without which the job is not over.
+  // The names of the workers that must end before the job is over.
   std::set<std::string> awaited_;
-  // By name, of daemons that have ended once too early.
+  // By name, for daemons that have ended too early at least once.
   std::map<std::string, Restarts> restarts_;
-  // Those of them that do not run.
+  // By name, when to restart those that are not running.
   std::map<std::string, absl::Time> restart_at_;
-  // By name, of those that were: as it was then.
+  // By name, the incarnation of restarted daemons before the restart.
   std::map<std::string, uint64_t> incarnation_at_restart_;
-  // The workers that ended, or were started again, too late to join once more.
+  // The workers that ended, or were restarted, too late to join again.
   std::set<std::string> late_;
-  // When the daemons that still run must have ended: the awaited workers have.
+  // When the daemons that still run must have ended, once the awaited workers
+  // have.
   absl::Time drain_until_ = absl::InfiniteFuture();
-  // How often the job was heard not to be done since then. The first answer may
-  // have been on its way before.
+  // Number of answers since then that the job is not done. The first answer may
+  // have been sent before.
   int unfinished_ = 0;
 };
 
-// Where the checkpoints are those of a job's end: whether this one has more to
-// do, and the step that it has reached.
+// If the checkpoints are those of a finished job: whether this job has more to
+// do, and the step that was reached.
 struct FinishedBefore {
   absl::StatusOr<bool> has_more_to_do;
   uint64_t step = 0;
@@ -568,22 +570,23 @@ std::optional<FinishedBefore> FindFinished(const LocalRunOptions& options) {
 int SayFinished(const LocalRunOptions& options) {
   const std::string result = options.run_dir + "/result.json";
   std::cout << options.kind->job_name()
-            << ": was done before, and is not run again. ";
+            << ": is already done, and is not run again. ";
   if (std::ifstream(result).good()) {
     std::cout << "Its result is in " << result << ". ";
   }
-  std::cout << "`holdfast checkpoint inspect " << options.checkpoint_dir
-            << "` tells of its last checkpoint. To train on, give the job more "
-            << "steps; to train anew, give another --run_dir"
-            << (options.checkpoint_dir == options.run_dir + "/checkpoints"
-                    ? ""
-                    : " and --checkpoint_dir")
-            << std::endl;
+  std::cout
+      << "`holdfast checkpoint inspect " << options.checkpoint_dir
+      << "` describes its last checkpoint. To train further, give the job more "
+      << "steps; to start over, give another --run_dir"
+      << (options.checkpoint_dir == options.run_dir + "/checkpoints"
+              ? ""
+              : " and --checkpoint_dir")
+      << std::endl;
   return kExitDone;
 }
 
-// The result of a job that goes on is set aside.
-// Errors: ALREADY_EXISTS where another run has left a result, which is kept.
+// Sets the result of a job that goes on aside. Errors: ALREADY_EXISTS if
+// another run has left a result, which is kept.
 absl::Status MakeRoomForResult(const RunDirectory& directory,
                                const std::optional<FinishedBefore>& finished) {
   if (!std::ifstream(directory.result_path()).good()) return absl::OkStatus();
@@ -593,7 +596,7 @@ absl::Status MakeRoomForResult(const RunDirectory& directory,
       directory.result_path(), ", which is kept: give another --run_dir"));
 }
 
-// Those of an operator; makes certificates for all tasks, too.
+// Makes certificates for all tasks, and returns an operator's credentials.
 absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
                                             const RunDirectory& directory) {
   CertificateFolderOptions options;
@@ -609,7 +612,7 @@ absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
       CertificateFolderOf(options.path, {kOperatorJob, 0}));
 }
 
-// Where it is, and who may see it.
+// URL of the status page, and the certificate that it requires.
 std::string StatusPage(const LocalRunOptions& options,
                        const RunDirectory& directory) {
   const std::string place =
@@ -632,27 +635,28 @@ int RunLocally(const LocalRunOptions& given) {
   const std::optional<FinishedBefore> finished = FindFinished(options);
   if (finished.has_value()) {
     if (!finished->has_more_to_do.ok()) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat(
-                        options.checkpoint_dir, ": ",
-                        finished->has_more_to_do.status().message(),
-                        "; go on with the same, or give another --run_dir")),
-                    kExitUsage);
+      return Refuse(
+          absl::FailedPreconditionError(absl::StrCat(
+              options.checkpoint_dir, ": ",
+              finished->has_more_to_do.status().message(),
+              "; continue with the same job, or give another --run_dir")),
+          kExitUsage);
     }
     if (!*finished->has_more_to_do) return SayFinished(options);
   }
-  // Before there is a child to tell of, or a second thread.
+  // Must exist before the first child process and the second thread.
   SignalWatch signals;
   const auto directory = RunDirectory::Open(options.run_dir);
   if (!directory.ok()) return Refuse(directory.status(), kExitUsage);
   absl::Status status = MakeRoomForResult(**directory, finished);
   if (!status.ok()) return Refuse(status, kExitUsage);
-  // To the end, so that a task that is started anew finds its port.
+  // Held to the end, so that a restarted task finds its port free.
   HeldPorts ports;
   const absl::StatusOr<ClusterSpec> spec = ChooseLoopbackCluster(
       options.ps, options.workers, options.evaluator, &ports);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
   if (options.status_port == 0) {
-    // Chosen here, so that it stays where it is when ps 0 is started again.
+    // Chosen here, so that it stays the same when ps 0 is restarted.
     const auto port = ports.Take(1);
     if (!port.ok()) return Refuse(port.status(), kExitFailed);
     options.status_port = port->front();

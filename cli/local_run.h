@@ -13,62 +13,59 @@
 
 namespace holdfast {
 
-// A job on this machine. Everything has been tested; see cli/local.cc.
+// A job on this machine. All options have been validated by cli/local.cc.
 struct LocalRunOptions {
-  // What the workers are; not null.
+  // The kind of the workers; not null.
   std::shared_ptr<const LocalWorkers> kind;
   int ps = 2;
   int workers = 2;
   std::string run_dir;
   std::string ps_binary;
-  // Where the ps keep checkpoints; empty: none are made. A run goes on from
-  // what it finds there.
+  // Checkpoint directory of the ps; if empty, no checkpoints are made. A run
+  // goes on from the checkpoints that it finds there.
   std::string checkpoint_dir;
-  // What becomes of a daemon that ends before the job does, in a way that
-  // another start may mend (WorthRestarting): it is started again, or, without
-  // a value, ends the run.
+  // How a daemon is restarted that ends before the job does, if another start
+  // may help (WorthRestarting). Without a value, such a daemon ends the run.
   std::optional<Restarts::Options> restarts;
-  // Given to each ps, behind what makes it part of the run.
+  // Given to each ps, after the flags that make it part of the run.
   std::vector<std::string> ps_flags;
-  // Whether worker i shares memory with ps i, and with no other. There are as
-  // many of these as of those.
+  // Whether worker i shares memory only with ps i. Requires as many workers as
+  // ps.
   bool collocated = false;
-  // Whether an evaluator evaluates the checkpoints. There must be some.
+  // Whether an evaluator evaluates the checkpoints. Requires a checkpoint_dir.
   bool evaluator = false;
-  // Whether all connections are encrypted, by certificates made for the run.
+  // Whether all connections are encrypted, with certificates made for the run.
   bool tls = false;
-  // Where on loopback ps 0 serves the status page. 0: a free port. Absent: it
-  // does not.
+  // Port on loopback on which ps 0 serves the status page. 0: a free port.
+  // Absent: no status page.
   std::optional<uint16_t> status_port = 0;
-  // The command that goes on from where this run is stopped, for people.
+  // The command that continues this run after it was stopped, for people.
   std::string resume_command;
 
-  // Between two looks at the job's progress.
+  // Time between two looks at the job's progress.
   absl::Duration status_period = absl::Milliseconds(200);
-  // How long a daemon may take to end once it has been told to; then it is
-  // killed.
+  // How long a daemon may take to end after it was told to; then it is killed.
   absl::Duration stop_timeout = absl::Seconds(5);
-  // How long the others may take to end once the awaited workers have; then
-  // they are named and killed. Must be more than the ps wait for workers that
-  // have gone without a word.
+  // How long the other daemons may take to end after the awaited workers have
+  // ended; then they are named and killed. Must be longer than the time for
+  // which ps wait for workers that have disappeared.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
 // Runs the job: starts its daemons, shows its progress on standard output, and
-// waits until all of them have ended, or ends them. None is left behind,
+// waits until all of them have ended, or ends them. No daemon is left running,
 // however this process ends.
 //
-// A job that has been brought to its end, as the checkpoints say, is not run
-// again, and nothing in the run directory is touched; nor is anything run in a
-// directory that holds the result of another run.
+// If the checkpoints say that the job is finished, it is not run again, and
+// nothing in the run directory is changed. Nor is anything run in a directory
+// that holds the result of another run.
 //
-// Returns the exit code: kExitDone after the summary, or when the job had been
-// done; kExitFailed after the name, exit status and last words of the daemon
-// that was first to end wrongly and was not, or not once more, to be started
-// again, or that did not end, or when the workers have ended before the job;
-// kExitUsage when that daemon said so of the job or
-// its flags, or the run directory cannot be used; kExitInterrupted when the
-// user ended it.
+// Returns the exit code: kExitDone after the summary, or if the job was already
+// finished; kExitFailed after the name, exit status and last log lines of the
+// daemon that was first to fail and could not be restarted (again), or that did
+// not end, or if the workers have ended before the job; kExitUsage if that
+// daemon reported an error in the job or its flags, or if the run directory
+// cannot be used; kExitInterrupted if the user ended the run.
 int RunLocally(const LocalRunOptions& options);
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// Scripts stand in for the daemons. With real ones: tests/local/.
+// Scripts take the place of the daemons. tests/local/ has tests with real ones.
 #include "cli/local_run.h"
 
 #include <sys/stat.h>
@@ -26,15 +26,15 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Ends well, once it has been told to.
+// Ends successfully once it is told to.
 constexpr char kUntilTerm[] =
     "trap 'exit 0' TERM\nwhile :; do sleep 0.01; done";
-// A ps ends well when the job is done.
+// A ps that ends successfully when the job is done.
 constexpr char kUntilResult[] = R"(
 while ! [ -e "$(dirname $0)/run/result.json" ]; do sleep 0.01; done)";
-// Ends when it is killed.
+// Ends only when it is killed.
 constexpr char kForEver[] = "trap '' TERM\nwhile :; do sleep 0.01; done";
-// A chief writes a result to the file that its flag names.
+// A chief that writes a result to the file named by its flag.
 constexpr char kTrains[] = R"(
 for flag in "$@"; do
   case "$flag" in
@@ -74,8 +74,8 @@ class LocalRunTest : public ::testing::Test {
     return path;
   }
 
-  // The exit code of a run with these scripts as daemons. What it says is in
-  // out_ and err_.
+  // Returns the exit code of a run with these scripts as daemons. The output is
+  // in out_ and err_.
   int Run(const std::string& ps, const std::string& worker) {
     options_.ps_binary = WriteScript("ps", ps);
     job_.binary = WriteScript("worker", worker);
@@ -184,7 +184,7 @@ TEST_F(LocalRunTest, NamesAndKillsOneThatStaysWhenTheJobIsDone) {
               HasSubstr("the job is done, but ps-0 did not end in 100ms"));
 }
 
-// Of a worker: dies twice, by a signal and with kExitRestart, then trains.
+// A worker that dies twice, by a signal and with kExitRestart, then trains.
 constexpr char kDiesTwice[] = R"(
 mkdir -p "$0.lives"
 life=$(ls "$0.lives" | wc -l)
@@ -213,9 +213,9 @@ TEST_F(RestartTest, StartsAgainWhatMayGoOn) {
   EXPECT_THAT(
       out_,
       AllOf(HasSubstr("worker-0 (pid "),
-            HasSubstr(") ended with signal 9 (Killed); starts again in 1ms (1 "
+            HasSubstr(") ended with signal 9 (Killed); restarts in 1ms (1 "
                       "of 10)\n"),
-            HasSubstr(") ended with exit status 138; starts again in 1ms (2 of "
+            HasSubstr(") ended with exit status 138; restarts in 1ms (2 of "
                       "10)\n"),
             HasSubstr("example: done")));
 }
@@ -234,7 +234,8 @@ do sleep 0.01; done
 TEST_F(RestartTest, DoesNotUnlessToldTo) {
   options_.restarts.reset();
   EXPECT_EQ(Run(kUntilTerm, kDiesTwice), kExitFailed);
-  EXPECT_THAT(err_, HasSubstr("ended with signal 9 (Killed). Its last words"));
+  EXPECT_THAT(err_,
+              HasSubstr("ended with signal 9 (Killed). The end of its log"));
   EXPECT_EQ(SaidIn("worker-0.log"), "life 0\n");
 }
 
@@ -243,7 +244,7 @@ TEST_F(RestartTest, EndsWhenOneHasDiedTooOften) {
   EXPECT_EQ(Run(kUntilTerm, kDiesTwice), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("worker-0 (pid "));
   EXPECT_THAT(err_, HasSubstr(") ended with exit status 138, after 1 restarts. "
-                              "Its last words, of "));
+                              "The end of its log, "));
   EXPECT_THAT(err_, HasSubstr(".log:\n  life 1\n")) << "of that life alone";
 }
 
@@ -252,14 +253,14 @@ TEST_F(RestartTest, PausesAreShortAgainAfterALongRun) {
   options_.restarts->long_run = absl::ZeroDuration();
   EXPECT_EQ(Run(kUntilResult, absl::StrCat(kDiesTwice, kTrains)), kExitDone)
       << err_;
-  EXPECT_THAT(out_, HasSubstr("starts again in 1ms (2 of 10)"));
+  EXPECT_THAT(out_, HasSubstr("restarts in 1ms (2 of 10)"));
 }
 
 TEST_F(RestartTest, FailureOfTheJobIsFinal) {
   for (const int code : {kExitFailed, kExitUsage}) {
     EXPECT_EQ(Run(kUntilTerm, absl::StrCat("echo why\nexit ", code)), code);
     EXPECT_THAT(err_, HasSubstr(absl::StrCat("ended with exit status ", code,
-                                             ". Its last words")));
+                                             ". The end of its log")));
   }
 }
 
@@ -273,7 +274,7 @@ kill -9 $$)",
                 kTrains),
             kExitDone)
       << err_;
-  EXPECT_THAT(out_, HasSubstr("Killed), when the job was done"));
+  EXPECT_THAT(out_, HasSubstr("Killed), after the job was done"));
 }
 
 TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
@@ -307,7 +308,7 @@ TEST_F(LocalRunTest, AddsToTheLogsOfAnEarlierRun) {
           "==== [-+:0-9T]* [^ ]*/ps --job_name=ps [^\n]*--lease=3s\nsecond\n"));
 }
 
-// Those that leave say so to the coordinator, which is ps 0.
+// Tasks that leave report to the coordinator, which is ps 0.
 TEST_F(LocalRunTest, StopsTheCoordinatorLast) {
   options_.ps = 2;
   options_.checkpoint_dir = folder_ + "/saved";
@@ -329,7 +330,7 @@ case "$*" in *--task_index=1*) sleep 0.2; exit 138 ;; esac)";
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}),
             "worker-0\nps-1\nps-0\n");
   EXPECT_THAT(err_, HasSubstr("holdfast: nothing was saved (the job had not "
-                              "begun); to begin again:\n  holdfast local "
+                              "started); to start again:\n  holdfast local "
                               "--again\n"));
 }
 
@@ -355,7 +356,7 @@ TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   journal.set_finished(true);
   ASSERT_EQ(saved->WriteJournal(journal), absl::OkStatus());
   EXPECT_EQ(Run("exit 1", "exit 1"), kExitDone) << err_;
-  EXPECT_THAT(out_, AllOf(HasSubstr("example: was done before"),
+  EXPECT_THAT(out_, AllOf(HasSubstr("example: is already done"),
                           HasSubstr("result is in " + options_.run_dir),
                           HasSubstr("another --run_dir and --checkpoint_dir")));
   EXPECT_TRUE(std::filesystem::exists(options_.run_dir + "/result.json"));
@@ -384,7 +385,7 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
     std::ifstream file(absl::StrCat(options_.run_dir, "/", daemon, ".log"));
     std::string line;
     std::getline(file, line);
-    std::getline(file, line);  // behind the header
+    std::getline(file, line);  // skips the header
     return line;
   };
   const std::string spec =
@@ -427,7 +428,7 @@ TEST_F(LocalRunTest, ACollocatedPsSharesMemoryWithItsWorkerAlone) {
 
 using CommandTest = LocalRunTest;
 
-// A ps ends when the workers have.
+// A ps that ends after the workers.
 constexpr char kUntilWorkersEnd[] = R"(
 run="$(dirname $0)/run"
 for worker in 0 1; do
@@ -474,7 +475,7 @@ while ! [ -e "$(dirname $0)/train.lives/2" ]; do sleep 0.01; done)",
   EXPECT_THAT(out_, AllOf(HasSubstr("life 0\n"), HasSubstr("life 2\n")));
 }
 
-// Nothing is there any more with which it could go on.
+// There is no job left with which it could go on.
 TEST_F(CommandTest, OneThatDiesBehindTheJobFailsTheRun) {
   options_.workers = 1;
   options_.restarts.emplace();

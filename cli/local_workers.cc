@@ -32,10 +32,10 @@ absl::StatusOr<bool> JobFileWorkers::HasMoreToDo(
   const absl::Status same =
       journal.declaration().has_job()
           ? CompareWrittenJobFile(journal.declaration(), options_.job)
-          : absl::NotFoundError("no job file is kept with them");
+          : absl::NotFoundError("they contain no job file");
   if (same.ok()) return true;
   return absl::FailedPreconditionError(
-      absl::StrCat("its checkpoints are of another job: ", same.message()));
+      absl::StrCat("its checkpoints belong to another job: ", same.message()));
 }
 
 LocalCluster::Program JobFileWorkers::ProgramFor(
@@ -62,7 +62,7 @@ LocalCluster::Program JobFileWorkers::ProgramFor(
                         options_.flags.end());
     return program;
   }
-  // The chief's to write, or another's in its place.
+  // Written by the chief, or by another worker in its place.
   program.args.push_back(
       absl::StrCat("--result_file=", directory.result_path()));
   program.args.insert(program.args.end(), options_.flags.begin(),
@@ -82,9 +82,9 @@ absl::StatusOr<std::string> JobFileWorkers::Summary(
   content << file.rdbuf();
   const absl::StatusOr<std::string> summary = SummaryOf(content.str());
   if (!file || !summary.ok()) {
-    return absl::InternalError(absl::StrCat("all daemons have ended well, but ",
-                                            directory.result_path(),
-                                            " is not there, or wrong"));
+    return absl::InternalError(
+        absl::StrCat("all daemons have ended successfully, but ",
+                     directory.result_path(), " is missing or invalid"));
   }
   return absl::StrCat(*summary, "  result         ", directory.result_path(),
                       "\n");
@@ -112,7 +112,7 @@ LocalCluster::Program CommandWorkers::ProgramFor(const TaskId& worker,
   program.environment["TF_CONFIG"] = absl::StrCat(
       R"({"cluster": )", cluster.ToJson(), R"(, "task": {"type": ")",
       worker.job, R"(", "index": )", worker.index, "}}");
-  // Wherever a script may go.
+  // The script may change its working directory.
   for (const auto& [name, folder] :
        {std::pair("HOLDFAST_TLS_DIR", folders.tls),
         std::pair("HOLDFAST_SAME_HOST_DIR", folders.same_host),

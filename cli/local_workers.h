@@ -16,67 +16,69 @@
 
 namespace holdfast {
 
-// The kind of worker that a run on this machine has: what is started for each
-// of them, whose end is the job's, and what the run then tells. Everything
-// else, the ps above all, is the same for all kinds.
+// The kind of workers in a run on this machine: which program is started for
+// each, which of them end the job, and what the run reports afterwards.
+// Everything else, in particular the ps, is the same for all kinds.
 //
 // Immutable, so safe from any thread.
 class LocalWorkers {
  public:
   virtual ~LocalWorkers() = default;
 
-  // Of the job, for people.
+  // Name of the job, for people.
   virtual std::string job_name() const = 0;
 
-  // Whether the job of `journal`, which is finished, has more to do by what
-  // these workers would train, as far as can be told before they run.
-  // Errors: FAILED_PRECONDITION when they would train another job.
+  // Whether the finished job of `journal` has more to do, given what these
+  // workers would train, as far as can be known before they run. Errors:
+  // FAILED_PRECONDITION when they would train another job.
   virtual absl::StatusOr<bool> HasMoreToDo(
       const proto::Journal& journal) const = 0;
 
   // Folders of a worker.
   struct Folders {
-    // Of its certificate; empty: the run is not encrypted.
+    // Folder of its certificate; empty if the run is not encrypted.
     std::string tls;
-    // Of the sockets of those with which it shares memory; empty: with all.
+    // Folder of the sockets of the tasks with which it shares memory; empty if
+    // it shares memory with all.
     std::string same_host;
-    // Of checkpoints, which evaluators read; empty for others.
+    // Folder of checkpoints, which evaluators read; empty for workers.
     std::string checkpoints;
   };
-  // What to start for `worker`, a task of `cluster`, or an evaluator.
+  // The program to start for `worker`, which is a task of `cluster` or an
+  // evaluator.
   virtual LocalCluster::Program ProgramFor(
       const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
       const RunDirectory& directory) const = 0;
 
-  // Those without which the job is not over: when all of them have ended well,
-  // the other tasks are given a while to end, too.
+  // The workers that must end before the job is over: when all of them have
+  // ended successfully, the other tasks are given some time to end as well.
   virtual std::vector<TaskId> Awaited(const ClusterSpec& cluster) const = 0;
 
-  // The worker whose output is shown while it runs; nothing: none is.
+  // The worker whose output is shown while it runs, if any.
   virtual std::optional<TaskId> Shown() const = 0;
 
-  // What came out of a run in which all have ended well, for people, in whole
-  // lines. `journal`: of its checkpoints. Errors: INTERNAL where something is
-  // not there that should be.
+  // The outcome of a run in which all tasks have ended successfully, for
+  // people, in whole lines. `journal` is the journal of its checkpoints.
+  // Errors: INTERNAL if an expected file or value is missing.
   virtual absl::StatusOr<std::string> Summary(
       const RunDirectory& directory,
       const absl::StatusOr<proto::Journal>& journal) const = 0;
 };
 
-// "worker-0": names a task's files, and the task for people.
+// Such as "worker-0": used in the names of a task's files, and in messages.
 std::string DaemonName(const TaskId& task);
 
-// ps_worker, or a program of the same flags, which trains what a job file
-// describes. The first worker evaluates, and leaves the result in the run
+// Runs ps_worker, or a program with the same flags, which trains the job of a
+// job file. The first worker evaluates, and leaves the result in the run
 // directory.
 class JobFileWorkers : public LocalWorkers {
  public:
   struct Options {
     std::string job_file;
-    // What is in it, with --seed.
+    // Contents of the job file, with --seed applied.
     proto::Job job;
     std::string binary;
-    // Given to each, behind what makes it part of the run.
+    // Given to each worker, after the flags that make it part of the run.
     std::vector<std::string> flags;
   };
 
@@ -98,36 +100,37 @@ class JobFileWorkers : public LocalWorkers {
   const Options options_;
 };
 
-// Any program that trains through the client, as a Python script: it is started
-// as it is, and told its place by variables of its environment.
+// Runs any program that trains through the client, such as a Python script. The
+// program is started unchanged, and gets its place in the cluster from
+// environment variables.
 //
 //   TF_CONFIG         cluster and task, in TensorFlow's form
-//   HOLDFAST_TLS_DIR  the folder of its certificate, where the run is encrypted
+//   HOLDFAST_TLS_DIR  the folder of its certificate, if the run is encrypted
 //   HOLDFAST_SAME_HOST_DIR
-//                     the folder of the sockets of those with which it shares
-//                     memory, where that is not with all
-//   OMP_NUM_THREADS   so that workers do not take each other's cores
-//   PYTHONUNBUFFERED  so that the log of one that is killed is whole
+//                     the folder of the sockets of the tasks with which it
+//                     shares memory, unless it shares memory with all
+//   OMP_NUM_THREADS   so that workers do not compete for cores
+//   PYTHONUNBUFFERED  so that the log of a killed worker is complete
 //
-// It may do what it likes before and after the training, so that the job is
-// over when all of them have ended well.
+// The program may do anything before and after the training, so the job is over
+// when all workers have ended successfully.
 class CommandWorkers : public LocalWorkers {
  public:
   struct Options {
-    // A file that can be run.
+    // An executable file.
     std::string program;
     std::vector<std::string> args;
-    // OMP_NUM_THREADS; nothing: 1, where the environment does not have it.
+    // OMP_NUM_THREADS. Default: 1, unless the environment sets it.
     std::optional<int> threads;
   };
 
   explicit CommandWorkers(Options options) : options_(std::move(options)) {}
 
-  // Of Python's script or module, where the arguments begin with one, or else
-  // of the program; without folder or package, and without ".py".
+  // The name of the Python script or module if the arguments begin with one,
+  // otherwise of the program; without folder or package, and without ".py".
   std::string job_name() const override;
-  // What they train is known only to them: what has been brought to its end
-  // here is theirs.
+  // Only the workers know what they train, so a job that is finished here is
+  // assumed to be theirs.
   absl::StatusOr<bool> HasMoreToDo(const proto::Journal&) const override {
     return false;
   }

@@ -15,7 +15,7 @@ std::string LogFollower::NewLines() {
   file.seekg(position_);
   std::string lines;
   std::string line;
-  // A line without its end is begun, at the end of the file.
+  // At the end of the file, a line without a line break is incomplete.
   while (std::getline(file, line)) {
     position_ += line.size();
     begun_ += line;

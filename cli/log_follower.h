@@ -6,25 +6,26 @@
 
 namespace holdfast {
 
-// Reads what is appended to a log while it grows: as `tail -f` does, but for
-// LogHeaders, which it leaves out.
+// Reads what is appended to a log while it grows, like `tail -f`, but without
+// LogHeaders.
 //
 // Thread-compatible.
 class LogFollower {
  public:
-  // Follows the log at `path`, which need not exist yet, from its present end.
+  // Follows the log at `path`, which need not exist yet, from its current end.
   explicit LogFollower(const std::string& path);
 
-  // The lines that have become whole since the last call.
+  // The lines that have been completed since the last call.
   std::string NewLines();
-  // The same, and what stands behind them, as a line: nothing more is to come.
+  // The same, plus an incomplete last line, completed by a line break. For use
+  // at the end of the log.
   std::string Rest();
 
  private:
   const std::string path_;
-  // How much of it has been read.
+  // Number of bytes that have been read.
   std::streamoff position_ = 0;
-  // The part of the last line that has been read.
+  // The part of the last, incomplete line that has been read.
   std::string begun_;
 };
 

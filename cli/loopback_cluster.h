@@ -7,9 +7,9 @@
 
 namespace holdfast {
 
-// So many tasks on loopback, on ports that were free and are `held` for them;
-// with `evaluator` one more.
-// Errors: those of HeldPorts::Take.
+// A cluster of `ps` and `workers` tasks, and an evaluator if `evaluator`, on
+// free loopback ports, which are reserved in `held`. Errors: those of
+// HeldPorts::Take.
 absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers,
                                                   bool evaluator,
                                                   HeldPorts* held);

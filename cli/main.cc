@@ -1,4 +1,4 @@
-// holdfast: the command.
+// The command `holdfast`.
 #include <iostream>
 #include <string>
 #include <vector>
@@ -45,21 +45,20 @@ int Completion(const std::vector<std::string>& args) {
 
 constexpr Command kCommands[] = {
     {"local", "train a job on this machine", LocalCommand},
-    {"checkpoint", "look at what a job has saved, or have it saved",
+    {"checkpoint", "inspect what a job has saved, or make it save",
      CheckpointCommand},
-    {"status", "how a running job is doing", StatusCommand},
-    {"top", "a running job, live on a terminal", TopCommand},
-    {"events", "what has happened to a running job", EventsCommand},
-    {"history", "loss, scores and rate over a job's life", HistoryCommand},
-    {"trace", "what all tasks of a running job do, step by step", TraceCommand},
-    {"stop", "end a running job in order, to go on later", StopCommand},
+    {"status", "show the state of a running job", StatusCommand},
+    {"top", "show a running job live on a terminal", TopCommand},
+    {"events", "list what has happened to a running job", EventsCommand},
+    {"history", "show loss, scores and rate over a job's life", HistoryCommand},
+    {"trace", "record what all tasks of a running job do", TraceCommand},
+    {"stop", "stop a running job so that it can go on later", StopCommand},
     {"set", "change a running job's learning rate", SetCommand},
-    {"eval", "loss and scores of a checkpoint's model on data", EvalCommand},
-    {"predict", "what a checkpoint's model predicts of data", PredictCommand},
-    {"data", "what is in files to train on, and parts of them", DataCommand},
-    {"datagen", "make files to train on, of a model that is known",
-     DatagenCommand},
-    {"certs", "make certificates for a cluster", CertsCommand},
+    {"eval", "compute loss and scores of a checkpoint's model", EvalCommand},
+    {"predict", "write predictions of a checkpoint's model", PredictCommand},
+    {"data", "describe and split training data files", DataCommand},
+    {"datagen", "generate training data from a known model", DatagenCommand},
+    {"certs", "create certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},
 };
@@ -76,7 +75,7 @@ void PrintUsage(std::ostream& out) {
 
 int Main(int argc, char** argv) {
   FLAGS_logtostderr = true;
-  // Of the libraries behind the commands; these speak for themselves.
+  // Applies to the libraries; commands print their own messages.
   FLAGS_minloglevel = google::GLOG_WARNING;
   google::InitGoogleLogging(argv[0]);
   LimitGrpcLog();
@@ -99,7 +98,7 @@ int Main(int argc, char** argv) {
       return command.run({args.begin() + 1, args.end()});
     }
   }
-  std::cerr << "holdfast: no command is named \"" << args[0] << "\"\n";
+  std::cerr << "holdfast: unknown command \"" << args[0] << "\"\n";
   PrintUsage(std::cerr);
   return kExitUsage;
 }

@@ -1,4 +1,4 @@
-// What files for NumPy have in common. Private to holdfast checkpoint.
+// Common functions for writing NumPy files. Private to holdfast checkpoint.
 #ifndef HOLDFAST_CLI_NPY_H_
 #define HOLDFAST_CLI_NPY_H_
 
@@ -15,10 +15,11 @@ namespace holdfast {
 
 // The header of a .npy file of version 1.0 (numpy.lib.format): the array's
 // description as a Python literal, padded so that the elements begin at a
-// multiple of 64. `type`: as "<f4".
+// multiple of 64 bytes. `type` is a NumPy type such as "<f4".
 std::string NpyHeader(absl::string_view type, absl::Span<const int64_t> shape);
 
-// Makes the file `output` of what `write` appends, or leaves it as it was.
+// Replaces the file `output` with what `write` appends, or leaves it unchanged
+// if that fails.
 absl::Status ReplaceFile(
     const std::string& output,
     absl::FunctionRef<absl::Status(WritableFile* file)> write);

@@ -8,7 +8,7 @@
 namespace holdfast {
 namespace {
 
-// IR 8 and operators 17 came together in ONNX 1.12 (2022).
+// IR version 8 and operator set 17 were both introduced in ONNX 1.12 (2022).
 constexpr int64_t kIrVersion = 8;
 constexpr int64_t kOperatorSet = 17;
 

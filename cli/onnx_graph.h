@@ -19,18 +19,18 @@ onnx::AttributeProto OnnxText(absl::string_view name, absl::string_view value);
 onnx::AttributeProto OnnxInts(absl::string_view name,
                               absl::Span<const int64_t> values);
 
-// Puts an ONNX graph together, node by node. Tensors go by their names. The one
-// that a caller gives is a wish: where it is taken the tensor gets another,
-// which is returned.
+// Builds an ONNX graph, node by node. Tensors are identified by name. The name
+// that a caller gives is a proposal: if it is already taken, the tensor gets
+// another name, which is returned.
 //
 // Thread-compatible.
 class OnnxGraph {
  public:
-  // `reserved` are the names of what goes in and comes out.
+  // `reserved` are the names of the graph's inputs and outputs.
   explicit OnnxGraph(const std::vector<std::string>& reserved)
       : taken_(reserved.begin(), reserved.end()) {}
 
-  // Each adds a constant of as many values as `dims` say.
+  // Each adds a constant with the dimensions `dims`.
   std::string AddFloats(const std::string& name, absl::Span<const int64_t> dims,
                         absl::Span<const float> values);
   std::string AddInt8s(const std::string& name, absl::Span<const int64_t> dims,
@@ -43,13 +43,15 @@ class OnnxGraph {
                       const std::vector<std::string>& inputs,
                       const std::vector<onnx::AttributeProto>& attributes = {});
 
-  // Declares float32 tensors [n, dims...], with n free, by a reserved name:
-  // what goes in, and `value` as what comes out. A dimension of 0 is free too.
+  // Declares float32 tensors [n, dims...] with variable n, under a reserved
+  // name, as an input or as an output that has the value of `value`. A
+  // dimension of 0 is also variable.
   void AddInput(const std::string& name, absl::Span<const int64_t> dims);
   void AddOutput(const std::string& name, const std::string& value,
                  absl::Span<const int64_t> dims);
 
-  // The graph so far. Sets what is the same for every model, but no name.
+  // Returns the model, with the fields that are the same for every model, but
+  // without a name.
   onnx::ModelProto Finish() &&;
 
  private:

@@ -18,30 +18,30 @@
 namespace holdfast {
 namespace {
 
-// As in worker/model/layers/normalization.cc.
+// The same as in worker/model/layers/normalization.cc.
 constexpr float kDefaultEpsilon = 1e-3f;
-// What protobuf can write.
+// The limit of protobuf.
 constexpr uint64_t kMaxBytes = std::numeric_limits<int32_t>::max();
 
 constexpr char kInput[] = "input";
 constexpr char kOutputs[] = "outputs";
 constexpr char kProbabilities[] = "probabilities";
 
-// A tensor of the graph, [n, ...]; images are [n, height, width, channels], as
-// in the job's layers. ONNX's operators on images want channels first.
+// A tensor of the graph, [n, ...]. Images are [n, height, width, channels], as
+// in the job's layers; ONNX's image operators expect channels first.
 struct Value {
   std::string name;
-  // Of its shape without n.
+  // Rank of its shape without n.
   int rank = 0;
 };
 
-// Pads as ONNX's auto_pad does, which is what the layers do.
+// Padding by ONNX's auto_pad, which is the same as in the job's layers.
 onnx::AttributeProto PaddingOf(proto::Layer::Padding padding) {
   return OnnxText("auto_pad",
                   padding == proto::Layer::SAME ? "SAME_UPPER" : "VALID");
 }
 
-// Height and width of one number or two.
+// Height and width, from one number or two.
 std::vector<int64_t> ExtentOf(
     const google::protobuf::RepeatedField<uint32_t>& values,
     const std::vector<int64_t>& otherwise) {
@@ -58,7 +58,7 @@ class Translator {
   absl::StatusOr<onnx::ModelProto> Translate(const proto::Job& job);
 
  private:
-  // Variables and nodes of a layer are named after it, with `prefix` before.
+  // Variables and nodes are named after their layer, with the prefix `prefix`.
   absl::StatusOr<Value> AddLayers(
       const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
       const std::string& prefix, Value x);
@@ -79,9 +79,9 @@ class Translator {
   absl::StatusOr<Value> AddResidual(const proto::Layer::Residual& residual,
                                     const std::string& name, const Value& x);
 
-  // An image without a dimension for its one channel gets one.
+  // Adds the channel dimension to an image without one.
   Value AsImage(const std::string& name, const Value& x);
-  // Runs `op` with channels first.
+  // Runs `op` on the image with channels first.
   Value AddOnChannelsFirst(absl::string_view op, const std::string& name,
                            const Value& x, std::vector<std::string> more_inputs,
                            const std::vector<onnx::AttributeProto>& attributes);
@@ -90,12 +90,14 @@ class Translator {
     proto::Variable variable;
     std::vector<float> values;
   };
-  // Errors: NOT_FOUND; INVALID_ARGUMENT when all are larger than a file may be.
+  // Errors: NOT_FOUND; INVALID_ARGUMENT when the total size exceeds that of a
+  // file.
   absl::StatusOr<Weights> Read(const std::string& name);
-  // Reads and adds a constant as it is; returns its name.
+  // Reads a variable and adds it unchanged as a constant; returns its name.
   absl::StatusOr<std::string> AddVariable(const std::string& name);
   // Adds a kernel, whose last dimension is the channels, as a constant of shape
-  // `dims`, in which they are dimension `axis`; `values` are in that order.
+  // `dims`, in which the channels are dimension `axis`; `values` are in the
+  // order of the constant.
   std::string AddKernel(const Weights& weights, absl::Span<const int64_t> dims,
                         int64_t axis,
                         const std::function<size_t(size_t)>& place);
@@ -122,9 +124,9 @@ absl::StatusOr<Translator::Weights> Translator::Read(const std::string& name) {
     if (!values.ok()) return values.status();
     return Weights{variable, *std::move(values)};
   }
-  return absl::NotFoundError(absl::StrCat("the job's model has a variable \"",
-                                          name,
-                                          "\", which the checkpoint has not"));
+  return absl::NotFoundError(
+      absl::StrCat("the job's model has a variable \"", name,
+                   "\", which is not in the checkpoint"));
 }
 
 absl::StatusOr<std::string> Translator::AddVariable(const std::string& name) {
@@ -256,7 +258,7 @@ absl::StatusOr<Value> Translator::AddLayerNorm(
       image.rank};
 }
 
-// y = factor x + term, of constants that double arithmetic makes.
+// y = factor x + term, with constants computed in double precision.
 absl::StatusOr<Value> Translator::AddBatchNorm(
     const proto::Layer::BatchNorm& norm, const std::string& name,
     const Value& x) {
@@ -351,7 +353,7 @@ absl::StatusOr<Value> Translator::AddLayer(const proto::Layer& layer,
       break;
   }
   return absl::UnimplementedError(absl::StrCat(
-      "layer \"", name, "\" is of a kind that this version does not know"));
+      "layer \"", name, "\" is of a kind that this version does not support"));
 }
 
 absl::StatusOr<Value> Translator::AddLayers(
@@ -397,15 +399,15 @@ absl::StatusOr<onnx::ModelProto> MakeOnnxModel(
   const auto job = DeclaredJobFile(declaration);
   if (!job.ok()) return job.status();
   if (job->model().has_registered()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "the job's model \"", job->model().registered().name(),
-        "\" is code of your own, which ONNX cannot be made of; export "
-        ".safetensors or .npz"));
+    return absl::UnimplementedError(
+        absl::StrCat("the job's model \"", job->model().registered().name(),
+                     "\" is your own code, which cannot be exported as ONNX; "
+                     "export .safetensors or .npz"));
   }
   if (!job->model().has_sequential()) {
     return absl::UnimplementedError(
-        "the job's model has embedding tables, of which no ONNX is made; "
-        "export .npz, with files of ids and rows for each table");
+        "the job's model has embedding tables, which cannot be exported as "
+        "ONNX; export .npz, with files of ids and rows for each table");
   }
   return Translator(declaration, read, options).Translate(*job);
 }

@@ -12,27 +12,28 @@
 namespace holdfast {
 
 struct OnnxOptions {
-  // Matrices and kernels as 8-bit integers
-  // (common/tensor/weight_quantization.h), which the graph turns back into
-  // float32: a quarter of the bytes.
+  // Whether matrices and kernels are stored as 8-bit integers
+  // (common/tensor/weight_quantization.h), which the graph converts back to
+  // float32, in a quarter of the bytes.
   bool int8 = false;
 };
 
-// The values of a variable, row-major.
+// Returns the values of a variable, row-major.
 using VariableReader =
     std::function<absl::StatusOr<std::vector<float>>(const proto::Variable&)>;
 
-// The model of the declaration's job file as an ONNX model. It takes `input`
-// [n, example...] float32, examples as the model is trained on them, and gives
+// The model of the declaration's job file as an ONNX model. Its input is
+// `input` [n, example...] float32, the examples in the form in which the model
+// is trained on them. Its outputs are
 //
-//   outputs        [n, outputs]: of the last layer
-//   probabilities  the same through softmax or sigmoid, where the loss is a
+//   outputs        [n, outputs]: the outputs of the last layer
+//   probabilities  the same after softmax or sigmoid, if the loss is a
 //                  cross-entropy
 //
-// as in evaluation: without dropout, and with the moving averages of
+// computed as in evaluation: without dropout, and with the moving averages of
 // batch_norm. Errors: NOT_FOUND when no job file was declared; UNIMPLEMENTED
-// for a registered model; INVALID_ARGUMENT when the model is larger than an
-// ONNX file may be, 2 GiB; those of `read`.
+// for a registered model; INVALID_ARGUMENT when the model is larger than 2 GiB,
+// the limit of ONNX files; those of `read`.
 absl::StatusOr<onnx::ModelProto> MakeOnnxModel(
     const proto::Declaration& declaration, const VariableReader& read,
     const OnnxOptions& options);

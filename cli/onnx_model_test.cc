@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A declaration of such layers and variables, whose values are 0, 1, 2, ...
+// A declaration of these layers and variables, with the values 0, 1, 2, ...
 proto::Declaration Declare(
     const std::string& model, const std::vector<int64_t>& example_shape,
     const std::map<std::string, std::vector<int64_t>>& variables) {
@@ -50,7 +50,7 @@ absl::StatusOr<onnx::ModelProto> Make(const proto::Declaration& declaration,
   return MakeOnnxModel(declaration, ReadCounts, {.int8 = int8});
 }
 
-// Its operators in their order.
+// The operators of the model, in order.
 std::vector<std::string> Operators(const onnx::ModelProto& model) {
   std::vector<std::string> operators;
   for (const onnx::NodeProto& node : model.graph().node()) {
@@ -168,7 +168,7 @@ TEST(OnnxModelTest, BatchNormIsAFactorAndATerm) {
                                              "Sigmoid", "Identity"));
 }
 
-// An image without channels gets them once, before the residual layer.
+// The channel dimension is added once, before the residual layer.
 TEST(OnnxModelTest, ResidualLayersAddUp) {
   const auto model = Make(Declare(
       R"pb(sequential {
@@ -219,7 +219,7 @@ TEST(OnnxModelTest, WhatCannotBeExported) {
   const absl::Status incomplete =
       Make(Declare(kDense, {1, 3}, {{"outputs/kernel", {3, 2}}})).status();
   EXPECT_THAT(incomplete.message(), HasSubstr("\"outputs/bias\""));
-  // Refused before any of it is read.
+  // Refused before any variable is read.
   const absl::Status large =
       Make(Declare(kDense, {1, 3}, {{"outputs/kernel", {1 << 20, 1 << 10}}}))
           .status();

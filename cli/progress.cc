@@ -11,16 +11,17 @@
 namespace holdfast {
 namespace {
 
-// Back to the first column, and what stands there gone.
+// Moves to the first column, and erases the line.
 constexpr char kRewrite[] = "\r\033[K";
 
-// What is waited for; without how far it has come, which changes all the time.
+// What the job is waiting for, without the progress, which changes all the
+// time.
 absl::string_view WaitOf(const proto::GetStatusResponse& status) {
   const absl::string_view wait = status.waiting_for();
   return status.disk_progress().empty() ? wait : wait.substr(0, wait.find('('));
 }
 
-// As "checkpoint 40%" or "restoring 40%"; empty where no disk is at work.
+// Such as "checkpoint 40%" or "restoring 40%"; empty if no disk is in use.
 std::string DiskProgressOf(const proto::GetStatusResponse& status) {
   double done = 0;
   double total = 0;
@@ -57,7 +58,7 @@ std::string ProgressDisplay::Update(const proto::GetStatusResponse& status,
                                     absl::Time now) {
   const std::string recovery = Recovery(status);
   const std::string before = absl::StrCat(recovery, Warnings(status));
-  // The wait for the first step is no part of the speed.
+  // The wait for the first step does not count for the speed.
   if (status.state().phase() != proto::TRAINING || status.global_step() == 0 ||
       !recovery.empty()) {
     samples_.clear();
@@ -96,7 +97,7 @@ std::string ProgressDisplay::Recovery(const proto::GetStatusResponse& status) {
 
 std::string ProgressDisplay::Warnings(const proto::GetStatusResponse& status) {
   std::string warnings;
-  // Where gradients are scaled, some overflow until the scale is found.
+  // With loss scaling, some gradients overflow until a suitable scale is found.
   if (!warned_of_not_finite_ && status.pushes().not_finite() > 0 &&
       status.loss_scale() == 0) {
     warned_of_not_finite_ = true;

@@ -15,48 +15,48 @@ namespace holdfast {
 // "0:07", "12:34", "3:25:45"; seconds are rounded up.
 std::string FormatTimeLeft(absl::Duration left);
 
-// Turns what GetStatus says again and again into what a person at a terminal,
-// or a log, wants to read of a running job:
+// Turns successive GetStatus answers into a display of a running job for a
+// terminal or a log:
 //
 //   step 1230/3000 41%  loss 0.4321  51234 examples/s  0:07 left  input 3%
 //   accuracy 0.8312 (step 1000)  saved 1000  waiting for /job:worker/task:1
 //
-// on one line ("input" is the share of its time that a worker waits for
-// batches, that of whom it is greatest), and, when the job was rolled back,
-// why, on a line of its own, as are warnings of a loss that explodes
-// (LossWatch) and of pushes that are not finite; what is not known yet is left
-// out. The steps of an asynchronous job are its tickets that are spent. A model
-// that predicts a number has "error 0.1234", its mean absolute error, in place
-// of an accuracy.
+// on one line ("input" is the largest share of its time that any worker waits
+// for batches). A line of its own says why the job was rolled back; so do
+// warnings about an exploding loss (LossWatch) and about pushes that are not
+// finite. Values that are not known yet are left out. The steps of an
+// asynchronous job are its spent tickets. For a model that predicts a number,
+// "error 0.1234", its mean absolute error, replaces the accuracy.
 //
 // Thread-compatible.
 class ProgressDisplay {
  public:
   struct Options {
-    // Rewrite one line. Otherwise a line of its own for each `plain_interval`,
-    // each evaluation, and each change of the job's phase or of what is waited
-    // for.
+    // Whether to rewrite one line. Otherwise a new line is printed after each
+    // `plain_interval`, for each evaluation, and for each change of the job's
+    // phase or of what it is waiting for.
     bool terminal = false;
-    // Columns of the terminal; a longer line is cut.
+    // Columns of the terminal; longer lines are cut.
     int width = 80;
     absl::Duration plain_interval = absl::Seconds(5);
-    // Speed is taken over this long. Longer is steadier, and slower to show a
-    // change.
+    // Period over which the speed is averaged. Longer is steadier, but shows
+    // changes later.
     absl::Duration rate_window = absl::Seconds(3);
   };
 
   explicit ProgressDisplay(const Options& options) : options_(options) {}
 
-  // What to print when `status` is heard at `now`; empty when nothing is due.
+  // What to print when `status` is received at `now`; empty if nothing is due.
   std::string Update(const proto::GetStatusResponse& status, absl::Time now);
 
-  // What to print so that `lines`, of others, stand before the running line.
+  // What to print so that `lines`, from another source, appear before the
+  // running line.
   std::string Between(absl::string_view lines) const;
 
-  // What to print before other text may follow.
+  // What to print before any other text may follow.
   std::string Finish();
 
-  // The line for `status`; of the speed it uses what Update has seen.
+  // The line for `status`, with the speed as measured by Update.
   std::string Line(const proto::GetStatusResponse& status) const;
 
  private:
@@ -66,17 +66,17 @@ class ProgressDisplay {
     uint64_t examples;
   };
 
-  // The line that tells of a new generation, or "".
+  // The line that announces a new generation, or "".
   std::string Recovery(const proto::GetStatusResponse& status);
-  // The lines that warn of a job that may be diverging, each once, or "".
+  // Warnings, each given once, that the job may be diverging, or "".
   std::string Warnings(const proto::GetStatusResponse& status);
   bool PlainLineIsDue(const proto::GetStatusResponse& status,
                       absl::Time now) const;
 
   const Options options_;
-  // Of the last rate_window, oldest first.
+  // Samples of the last rate_window, oldest first.
   std::deque<Sample> samples_;
-  // On a terminal: the line that stands there. Otherwise: the last one.
+  // On a terminal, the line that is shown; otherwise, the last line printed.
   std::string shown_;
   absl::Time last_plain_ = absl::InfinitePast();
   proto::JobPhase last_phase_ = proto::JOB_PHASE_UNSPECIFIED;

@@ -102,7 +102,7 @@ TEST(ProgressTest, TellsOfARecoveryOnce) {
               terminal ? "\r\033[Krecovers: ps 1 has started anew; from step "
                          "500\nstep 500/3000 16%  loss 0.5432"
                        : "recovers: ps 1 has started anew; from step 500\n");
-    // The speed is that since then.
+    // The speed is measured since then.
     status.set_global_step(600);
     status.set_examples(600 * 200);
     progress.Update(status, kStart + absl::Seconds(2));
@@ -132,7 +132,8 @@ TEST(ProgressTest, WarnsOnceOfAJobThatDiverges) {
   EXPECT_THAT(update(900, 1),
               ::testing::StartsWith("warning: a loss or gradient was not a"));
   EXPECT_EQ(update(900, 2), "");
-  // The first steps of a job with a loss scale find out how much is too much.
+  // In the first steps of a job with a loss scale, gradients overflow until the
+  // scale fits.
   status.set_loss_scale(1024);
   ProgressDisplay scaled({});
   scaled.Update(status, now);
@@ -172,7 +173,7 @@ TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
   EXPECT_EQ(progress.Update(Training(0), kStart), "step 0/3000 0%\n");
   EXPECT_EQ(progress.Update(Training(100), kStart + absl::Seconds(1)), "");
 
-  // An evaluation is told at once, and once.
+  // An evaluation is shown at once, and only once.
   proto::GetStatusResponse evaluated = Training(200);
   *evaluated.mutable_evaluation() =
       Status("evaluation { step: 200 examples: 9 accuracy: 0.75 }")
@@ -182,13 +183,13 @@ TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
             "accuracy 0.7500 (step 200)\n");
   EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(3)), "");
 
-  // So is what is waited for.
+  // So is a change of what the job waits for.
   evaluated.set_waiting_for("/job:worker/task:1");
   EXPECT_THAT(progress.Update(evaluated, kStart + absl::Seconds(4)),
               ::testing::EndsWith("waiting for /job:worker/task:1\n"));
   EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(5)), "");
 
-  // And the job's phase.
+  // And a change of the job's phase.
   evaluated.mutable_state()->set_phase(proto::DONE);
   EXPECT_NE(progress.Update(evaluated, kStart + absl::Seconds(5)), "");
   evaluated.clear_waiting_for();
@@ -197,7 +198,7 @@ TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
   EXPECT_EQ(progress.Finish(), "");
 }
 
-// A line for each megabyte would fill a log.
+// One line per megabyte would fill a log.
 TEST(ProgressTest, HowFarADiskIsMakesNoNewLine) {
   ProgressDisplay::Options options;
   options.terminal = false;

@@ -8,35 +8,36 @@
 
 namespace holdfast {
 
-// Whether a daemon that has ended so is worth another start: a signal ended it,
-// or it says so (kExitRestart), or something that it does not know of. Not when
-// it ended well, or said that the job has failed or that it was called wrongly.
+// Whether a daemon that ended like this is worth restarting: it was ended by a
+// signal, asked for it (kExitRestart), or had an unknown exit code. False if it
+// ended successfully, or reported that the job has failed or that it was called
+// wrongly.
 bool WorthRestarting(const ExitStatus& ended);
 
-// When one task's daemon is started again: after a pause that doubles each time
-// and begins anew once the daemon has run for long.
+// Decides when one task's daemon is restarted: after a pause that doubles each
+// time, and is reset once the daemon has run for a long time.
 //
 // Thread-compatible.
 class Restarts {
  public:
   struct Options {
-    // Of one task, in all. More ride out more faults, and hide for longer that
-    // a daemon cannot run.
+    // Maximum number of restarts of one task. Larger values survive more
+    // faults, but take longer to reveal that a daemon cannot run.
     int most = 10;
     absl::Duration first_pause = absl::Milliseconds(500);
     absl::Duration longest_pause = absl::Seconds(10);
-    // Who has run for so long begins with first_pause again.
+    // A daemon that has run for this long starts over with first_pause.
     absl::Duration long_run = absl::Seconds(60);
   };
 
   explicit Restarts(const Options& options)
       : options_(options), pause_(options.first_pause) {}
 
-  // The daemon was started at `started` and has ended at `ended`. When to start
-  // it again; nothing when it was started again as often as it may be.
+  // For a daemon that was started at `started` and ended at `ended`, returns
+  // when to restart it; nothing if it has been restarted `most` times.
   std::optional<absl::Time> Next(absl::Time started, absl::Time ended);
 
-  // How often it was started again, or is to be.
+  // Number of restarts, including one that is scheduled.
   int count() const { return count_; }
 
  private:

@@ -36,7 +36,7 @@ TEST(RestartsTest, PauseBeginsAnewAfterALongRun) {
   EXPECT_EQ(restarts.Next(now, later), later + absl::Seconds(0.5));
   EXPECT_EQ(restarts.Next(now, later - absl::Nanoseconds(1)),
             later - absl::Nanoseconds(1) + absl::Seconds(1));
-  // Not the count.
+  // The count is not reset.
   EXPECT_EQ(restarts.Next(now, later), std::nullopt);
 }
 

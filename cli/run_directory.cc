@@ -29,7 +29,7 @@ constexpr absl::string_view kResult = "result.json";
 constexpr absl::string_view kEncrypted = "encrypted";
 constexpr absl::string_view kHeaderMark = "==== ";
 
-// As "ps-0.pid".
+// Such as "ps-0.pid".
 bool IsPid(absl::string_view file) {
   return (absl::ConsumePrefix(&file, "ps-") ||
           absl::ConsumePrefix(&file, "worker-")) &&
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(
   fs::create_directories(path, error);
   if (error) {
     return absl::ErrnoToStatus(error.value(),
-                               absl::StrCat("cannot make the folder ", path));
+                               absl::StrCat("cannot create the folder ", path));
   }
   const int lock = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0) {

@@ -14,35 +14,35 @@
 
 namespace holdfast {
 
-// The folder that a run leaves behind:
+// The folder of a run:
 //
 //   cluster.json   the ClusterSpec of the last start, in TensorFlow's form
-//   ps-0.log       what the daemon of that task said, each time that it was
-//                  started, behind a LogHeader; worker-0.log, ...
-//   ps-0.pid       its process, while the run lasts
-//   checkpoints    a folder of the ps, where they have no other
+//   ps-0.log       output of that task's daemon, with a LogHeader before each
+//                  start; worker-0.log, ...
+//   ps-0.pid       its process ID, during the run
+//   checkpoints    checkpoint directory of the ps, unless they have another
 //   hosts          a folder for each pair of ps and worker that share memory,
-//                  where they do not with others
-//   tls            certificates, where a run was encrypted
-//   encrypted      there while a run lasts that is encrypted
-//   result.json    what came out
+//                  if they share it only in pairs
+//   tls            certificates, if a run was encrypted
+//   encrypted      exists during an encrypted run
+//   result.json    the result
 //   result-step00000040.json
-//                  what had come out at that step, of a job that was given more
+//                  an earlier result, from that step, of a job that was
+//                  extended
 //
-// Of an earlier run's files, logs are appended to, and a result is kept: who
-// finds one there has no business here, unless the job has more to do. One run
-// at a time uses it.
-// Thread-compatible.
+// Logs of an earlier run are appended to, and its result is kept: a run that
+// finds a result must not use the directory, unless the job has more to do.
+// Only one run at a time uses the directory. Thread-compatible.
 class RunDirectory {
  public:
-  // Makes the folder where there is none, and removes what stands for a run
-  // that lasts, where one that was killed has left it. Locked until this is
-  // destroyed.
-  // Errors: ALREADY_EXISTS when another run is using it; as the system says.
+  // Creates the folder if it does not exist, and removes the files that mark a
+  // running run, in case a killed run has left them. The folder is locked until
+  // this is destroyed. Errors: ALREADY_EXISTS when another run is using it;
+  // those of the system.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(
       const std::string& path);
 
-  // Removes what stands for a run that lasts.
+  // Removes the files that mark a running run.
   ~RunDirectory();
 
   RunDirectory(const RunDirectory&) = delete;
@@ -52,27 +52,27 @@ class RunDirectory {
   std::string cluster_spec_path() const;
   std::string result_path() const;
   std::string tls_path() const;
-  // Of the sockets of one host, where the run plays several.
+  // Folder of the sockets of one simulated host.
   std::string HostPath(uint32_t host) const;
-  // `daemon` as "ps-0".
+  // `daemon` is a name such as "ps-0".
   std::string LogPath(absl::string_view daemon) const;
 
-  // The same of the run directory at `path`, for those who look at the run of
-  // another process.
+  // Paths in the run directory at `path`, for observers of another process's
+  // run.
   static std::string ClusterSpecPathOf(absl::string_view path);
   static std::string TlsPathOf(absl::string_view path);
   static std::string PidPathOf(absl::string_view path,
                                absl::string_view daemon);
-  // Whether a run that is encrypted lasts there.
+  // Whether an encrypted run is going on there.
   static bool IsEncrypted(absl::string_view path);
 
   absl::Status WriteClusterSpec(absl::string_view json) const;
-  // Renames the result after the step that the job had reached.
+  // Renames the result to the name for `step`, which the job had reached.
   absl::Status SetResultAside(uint64_t step) const;
-  // Makes HostPath, for this user alone.
+  // Creates HostPath, accessible only to this user.
   absl::Status MakeHostFolder(uint32_t host) const;
   absl::Status WritePid(absl::string_view daemon, pid_t pid) const;
-  // This run is encrypted.
+  // Marks this run as encrypted.
   absl::Status MarkEncrypted() const;
 
  private:
@@ -85,16 +85,17 @@ class RunDirectory {
   const int lock_;  // a descriptor of the folder
 };
 
-// The line, with its end, that begins what a process says in a log:
+// The line, including the line break, that precedes a process's output in a
+// log:
 //   ==== 2024-05-17T12:00:00+02:00 bin/ps_server --task_index=0
 std::string LogHeader(absl::Time date, const std::string& binary,
                       const std::vector<std::string>& args);
 
-// Whether `line`, of a log, is a LogHeader.
+// Whether `line` of a log is a LogHeader.
 bool IsLogHeader(absl::string_view line);
 
-// The last `lines` lines behind the last LogHeader of the file at `path`, of
-// which at most the last 64 KiB are read; empty when it cannot be read.
+// The last `lines` lines after the last LogHeader of the file at `path`, of
+// which at most the last 64 KiB are read; empty if it cannot be read.
 std::string LastLines(const std::string& path, int lines);
 
 }  // namespace holdfast

@@ -25,25 +25,25 @@ namespace {
 constexpr char kUsage[] =
     R"(holdfast set learning_rate_factor=NUMBER [flags]: changes a running job
 
-The learning rates of all optimizers, as their schedules have them, are multiplied
-by NUMBER from a step on, the same one on every ps, until it is set again: 1 undoes
-it. In an asynchronous job the step is a ticket's; tickets that are out keep their
-rates. The change is kept with the checkpoints, and holds when the job goes back to
-one or is resumed.
+The learning rates that the schedules of all optimizers give are multiplied by NUMBER
+from a step on, the same step on every ps, until the factor is set again; 1 undoes the
+change. In an asynchronous job the step is the index of a ticket; tickets already
+handed out keep their rates. The change is kept with the checkpoints, and still
+applies when the job goes back to one or is resumed.
 
   holdfast set learning_rate_factor=0.1 --run_dir=runs/first
   holdfast set learning_rate_factor=0.1 --at_step=20000 --ps=ps-0.example:2222
 
-The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
-environment variable TF_CONFIG, in TensorFlow's form.
+The job is named by one of --ps, --cluster_spec and --run_dir or, if none is given, by
+the environment variable TF_CONFIG, in TensorFlow's form.
 
-Prints from which step on the factor holds, once it is on disk. Exits 0 then; 1 when
-the job refused, or could not be reached; 2 for wrong flags.
+Prints the step from which the factor applies, once the change is on disk. Exits 0
+then; 1 when the job refused the change, or could not be reached; 2 for wrong flags.
 
 )";
 
 constexpr absl::string_view kFactor = "learning_rate_factor";
-// Of LearningRateChange.factor.
+// Maximum of LearningRateChange.factor.
 constexpr float kMaxFactor = 1e6;
 
 struct SetFlags {
@@ -54,7 +54,7 @@ struct SetFlags {
 FlagSet MakeFlagSet(SetFlags* flags) {
   FlagSet set;
   set.Add("at_step", "NUMBER", &flags->at_step,
-          "The first step that has it. Default: the first that can.");
+          "The first step with the factor. Default: the first possible step.");
   flags->cluster.AddTo(&set);
   return set;
 }
@@ -67,18 +67,18 @@ absl::StatusOr<float> ParseFactor(absl::string_view word) {
   if (parts.first != kFactor) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", parts.first, "\": only ", kFactor,
-        " can be set; what else may change is edited in the job file, with "
-        "which the job is then started again (docs/protocol/recovery.md)"));
+        " can be set; to change something else, edit the job file and start "
+        "the job again with it (docs/protocol/recovery.md)"));
   }
   if (!absl::StrContains(word, '=')) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kFactor, " needs a value, as ", kFactor, "=0.1"));
+        absl::StrCat(kFactor, " needs a value, such as ", kFactor, "=0.1"));
   }
   float factor;
   if (!absl::SimpleAtof(parts.second, &factor) || !std::isfinite(factor) ||
       factor < 0 || factor > kMaxFactor) {
     return absl::InvalidArgumentError(absl::StrCat(
-        word, ": must be a number from 0 to 1000000, as 0.1 for a tenth"));
+        word, ": must be a number from 0 to 1000000, such as 0.1 for a tenth"));
   }
   return factor;
 }
@@ -87,7 +87,7 @@ absl::Status Set(const std::optional<std::string>& word,
                  const SetFlags& flags) {
   if (!word.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "what to set is needed, before the flags: ", kFactor, "=NUMBER"));
+        "the setting is required, before the flags: ", kFactor, "=NUMBER"));
   }
   const auto factor = ParseFactor(*word);
   if (!factor.ok()) return factor.status();
@@ -100,11 +100,10 @@ absl::Status Set(const std::optional<std::string>& word,
       (*cluster)->SetLearningRate(request, SteadyNow() + flags.cluster.timeout);
   if (absl::IsUnavailable(set.status()) ||
       absl::IsDeadlineExceeded(set.status())) {
-    return absl::Status(
-        set.status().code(),
-        absl::StrCat(set.status().message(),
-                     "; whether the factor was set is not known: `holdfast "
-                     "status` tells"));
+    return absl::Status(set.status().code(),
+                        absl::StrCat(set.status().message(),
+                                     "; it is not known whether the factor was "
+                                     "set: check with `holdfast status`"));
   }
   if (!set.ok()) return set.status();
   std::cout << "The learning rates are multiplied by " << *factor

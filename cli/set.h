@@ -12,7 +12,7 @@ namespace holdfast {
 // subcommand. Returns the exit code.
 int SetCommand(const std::vector<std::string>& args);
 
-// What may follow it.
+// The flags, for completion.
 std::vector<CommandWords> SetWords();
 
 }  // namespace holdfast

@@ -28,7 +28,7 @@ class SetTest : public ::testing::Test {
     });
   }
 
-  // The exit code. What it says is in out_ and err_.
+  // Returns the exit code. The output is in out_ and err_.
   int Run(std::vector<std::string> args) {
     args.push_back("--ps=" + ps_.address());
     ::testing::internal::CaptureStdout();
@@ -77,15 +77,16 @@ TEST_F(SetTest, AnAnswerThatDoesNotComeLeavesItOpen) {
   ps_.set_learning_rate.Do(
       [this](int, const auto&, auto*) { return ps_.Mute(); });
   EXPECT_EQ(Run({"learning_rate_factor=2", "--timeout=500ms"}), kExitFailed);
-  EXPECT_THAT(err_, AllOf(HasSubstr("whether the factor was set is not known"),
-                          HasSubstr("`holdfast status` tells")));
+  EXPECT_THAT(err_,
+              AllOf(HasSubstr("it is not known whether the factor was set"),
+                    HasSubstr("check with `holdfast status`")));
 }
 
 TEST_F(SetTest, OnlyTheFactorCanBeSet) {
   for (const char* word : {"learning_rate=0.1", "steps=5", "factor"}) {
     EXPECT_EQ(Run({word}), kExitUsage) << word;
     EXPECT_THAT(err_, HasSubstr("only learning_rate_factor can be set; "
-                                "what else may change is edited in"));
+                                "to change something else, edit"));
   }
   EXPECT_EQ(ps_.set_learning_rate.num_calls(), 0);
 }
@@ -98,7 +99,7 @@ TEST_F(SetTest, WrongValues) {
   EXPECT_EQ(Run({"learning_rate_factor"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("as learning_rate_factor=0.1"));
   EXPECT_EQ(Run({"--at_step=5"}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("what to set is needed, before the flags"));
+  EXPECT_THAT(err_, HasSubstr("the setting is required, before the flags"));
   EXPECT_EQ(Run({"learning_rate_factor=1", "--at_step=-5"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("--at_step=-5"));
   EXPECT_EQ(ps_.set_learning_rate.num_calls(), 0);

@@ -26,7 +26,7 @@ sigset_t SetOf(const std::set<int>& more) {
   return set;
 }
 
-// For poll(2), rounded up so that the deadline has passed when it returns.
+// For poll(2). Rounded up so that the deadline has passed when poll returns.
 int MillisecondsUntil(absl::Time deadline) {
   const absl::Duration left = absl::Ceil(
       std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1)),

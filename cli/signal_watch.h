@@ -10,25 +10,26 @@
 
 namespace holdfast {
 
-// Waits for signals as for any other event. While it lives, SIGCHLD and those
-// by which a user ends a program (SIGINT, SIGTERM, SIGHUP) do nothing but show
-// here.
+// Waits for signals like for any other event. While a SignalWatch exists,
+// SIGCHLD and the signals with which a user ends a program (SIGINT, SIGTERM,
+// SIGHUP) have no effect except that Wait returns them.
 //
-// Make it before any other thread is started: the signals must be blocked in
-// all of them. Thread-compatible.
+// Must be created before any other thread is started, because the signals must
+// be blocked in all threads. Thread-compatible.
 class SignalWatch {
  public:
-  // `more`: watched beside those.
+  // Also watches the signals in `more`.
   explicit SignalWatch(const std::set<int>& more = {});
   ~SignalWatch();
 
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // Waits until a signal has come, `fd` (-1: none) is readable, or `deadline`
-  // is there. The signals that have come since the last call.
+  // Waits until a signal has arrived, `fd` (-1: none) is readable, or
+  // `deadline` has passed. Returns the signals that have arrived since the last
+  // call.
   std::set<int> Wait(int fd, absl::Time deadline);
-  // The same with several.
+  // The same with several descriptors.
   std::set<int> Wait(absl::Span<const int> fds, absl::Time deadline);
 
  private:

@@ -27,12 +27,12 @@ namespace holdfast {
 namespace {
 
 constexpr char kStatusUsage[] =
-    R"(holdfast status [flags]: how a running job is doing
+    R"(holdfast status [flags]: shows the state of a running job
 
 Prints one screen: progress, what the job waits for, what needs attention, each
 worker and ps, and the last events. --json prints the coordinator's answer instead,
 on one line, with the field names of GetStatusResponse in proto/coordinator.proto,
-as the status port has it under /status.json.
+like /status.json on the status port.
 
   holdfast status --run_dir=runs/first
   holdfast status --ps=ps-0.example:2222 --tls_dir=tls/operator-0
@@ -41,17 +41,17 @@ as the status port has it under /status.json.
 The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
 environment variable TF_CONFIG, in TensorFlow's form.
 
-Exits 0 when the job has answered, whatever it says; 1 when it could not be reached;
+Exits 0 when the job has answered, whatever its state; 1 when it could not be reached;
 2 for wrong flags.
 
 )";
 
 constexpr char kEventsUsage[] =
-    R"(holdfast events [flags]: what has happened to a running job
+    R"(holdfast events [flags]: lists what has happened to a running job
 
-Prints an event on each line, the newest last: tasks that joined, were lost, came
-back or left, generations, checkpoints, evaluations, workers that became slow. The
-newest 1000 are kept, across restarts where the job has checkpoints.
+Prints one event per line, the newest last: tasks that joined, were lost, came back
+or left, generations, checkpoints, evaluations, workers that became slow. The newest
+1000 are kept, across restarts if the job has checkpoints.
 
   holdfast events --run_dir=runs/first
   holdfast events --ps=localhost:2222 --follow
@@ -60,25 +60,25 @@ newest 1000 are kept, across restarts where the job has checkpoints.
 The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
 environment variable TF_CONFIG, in TensorFlow's form.
 
-Exits 0 when the events have been printed, with --follow when the job is done, was
-stopped or has failed; 1 when the job could not be reached, with --follow for as long as --timeout;
-2 for wrong flags; 130 when interrupted.
+Exits 0 when the events have been printed, or, with --follow, when the job is done,
+was stopped or has failed; 1 when the job could not be reached (with --follow, for
+--timeout); 2 for wrong flags; 130 when interrupted.
 
 )";
 
 constexpr char kHistoryUsage[] =
-    R"(holdfast history [flags]: loss, scores and rate over a job's whole life
+    R"(holdfast history [flags]: shows loss, scores and rate over a job's whole life
 
-Prints a line for each point that is kept, 10,000 at most, across restarts where the
-job has checkpoints; what a job that went back to a checkpoint had done behind it is
-not in it. --csv prints comma-separated values, with times in seconds since 1970:
+Prints one line per stored point, at most 10,000, across restarts if the job has
+checkpoints. Steps that were undone when the job went back to a checkpoint are not
+included. --csv prints comma-separated values, with times in seconds since 1970:
 
   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,
       auc,calibration  (on one line)
 
-and, where there are any, figures of an evaluator of your own, and
-learning_rate_factor, which `holdfast set` changes.
+and, if there are any, metrics of your own evaluator, and learning_rate_factor, which
+`holdfast set` changes.
 
   holdfast history --run_dir=runs/first --max_points=20
   holdfast history --ps=localhost:2222 --csv > history.csv
@@ -91,7 +91,7 @@ wrong flags.
 
 )";
 
-// Of `status`.
+// The number of events shown by `status`.
 constexpr int kEventsShown = 5;
 constexpr absl::Duration kFollowPeriod = absl::Milliseconds(500);
 constexpr uint32_t kMaxPoints = 10000;
@@ -123,7 +123,7 @@ FlagSet MakeFlagSet(StatusFlags* flags) {
 FlagSet MakeFlagSet(EventsFlags* flags) {
   FlagSet set;
   set.Add("follow", "", &flags->follow,
-          "Go on printing events as they happen, until the job ends.");
+          "Continue to print events as they happen, until the job ends.");
   set.Add("json", "", &flags->json,
           "Print each event as JSON, with the field names of Event in\n"
           "proto/coordinator.proto.");
@@ -136,7 +136,7 @@ FlagSet MakeFlagSet(HistoryFlags* flags) {
   set.Add("csv", "", &flags->csv,
           "Print comma-separated values instead of aligned columns.");
   set.Add("max_points", "NUMBER", &flags->max_points,
-          "Print at most so many points, evenly thinned, 1 to 10000.\n"
+          "Maximum number of points to print, evenly thinned, 1 to 10000.\n"
           "Default: all.");
   flags->cluster.AddTo(&set);
   return set;
@@ -154,7 +154,7 @@ absl::Status Status(const StatusFlags& flags) {
   }
   const auto events =
       (*cluster)->GetEvents(0, SteadyNow() + flags.cluster.timeout);
-  // A ps of an older version has none.
+  // A ps of an older version does not support events.
   if (!events.ok() && !absl::IsUnimplemented(events.status())) {
     return events.status();
   }
@@ -173,7 +173,7 @@ absl::Status Status(const StatusFlags& flags) {
   return absl::OkStatus();
 }
 
-// Whether nothing happens to a job after the event.
+// Whether nothing more can happen to a job after the event.
 bool IsLast(const proto::Event& event) {
   return event.kind() == proto::Event::DONE ||
          event.kind() == proto::Event::FAILED ||
@@ -185,7 +185,7 @@ absl::Status Events(const EventsFlags& flags) {
   if (!cluster.ok()) return cluster.status();
   uint64_t after = 0;
   for (;;) {
-    // A coordinator that is being started again is waited for that long.
+    // A coordinator that is being restarted is waited for this long.
     const auto events =
         (*cluster)->GetEvents(after, SteadyNow() + flags.cluster.timeout);
     if (!events.ok()) return events.status();

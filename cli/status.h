@@ -1,4 +1,4 @@
-// The commands that tell of a running job and change nothing. `args` follow the
+// The commands that show a running job without changing it. `args` follow the
 // subcommand; each returns the exit code.
 #ifndef HOLDFAST_CLI_STATUS_H_
 #define HOLDFAST_CLI_STATUS_H_
@@ -19,7 +19,7 @@ int EventsCommand(const std::vector<std::string>& args);
 // `holdfast history`: loss, scores and rate over the job's whole life.
 int HistoryCommand(const std::vector<std::string>& args);
 
-// What may follow each of them.
+// The commands and their flags, for completion.
 std::vector<CommandWords> StatusWords();
 
 }  // namespace holdfast

@@ -56,7 +56,7 @@ class StatusTest : public ::testing::Test {
     event.set_text(text);
   }
 
-  // The exit code. What it says is in out_ and err_.
+  // Returns the exit code. The output is in out_ and err_.
   int Run(Command command, std::vector<std::string> args) {
     args.push_back("--ps=" + ps_.address());
     return RunAsGiven(command, args);
@@ -125,7 +125,7 @@ TEST_F(StatusTest, EventsHaveTheNewestLast) {
 
 TEST_F(StatusTest, EventsAreFollowedToTheEnd) {
   AddEvent(proto::Event::JOINED, "first");
-  // The second time it is asked, there is more.
+  // The second call gets more events.
   ps_.get_events.Do([this](int call, const auto& request, auto* response) {
     EXPECT_EQ(request.after(), static_cast<uint64_t>(call));
     if (call == 1) AddEvent(proto::Event::DONE, "the job is done");

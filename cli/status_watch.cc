@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// So long does the destructor wait for a call, at most.
+// The maximum time for which the destructor waits for a call.
 constexpr absl::Duration kCallTimeout = absl::Seconds(1);
 
 }  // namespace
@@ -42,7 +42,7 @@ StatusWatch::~StatusWatch() {
 
 std::optional<proto::GetStatusResponse> StatusWatch::Take() {
   uint64_t count;
-  // Not readable: there has been no answer since.
+  // If it is not readable, there has been no answer since.
   if (read(event_, &count, sizeof(count)) < 0) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   return std::exchange(latest_, std::nullopt);
@@ -66,7 +66,8 @@ void StatusWatch::Run() {
       absl::MutexLock lock(&mutex_);
       status_ = asked;
     }
-    // Also when there is no answer: whoever shows one shows that it is old.
+    // Signalled even without an answer, so that displays can show that theirs
+    // is old.
     const uint64_t one = 1;
     PCHECK(write(event_, &one, sizeof(one)) == sizeof(one));
   } while (Pause());
@@ -100,7 +101,7 @@ absl::Status StatusWatch::AskForEvents(Cluster* connection) {
   };
   auto answer =
       connection->GetEvents(last_number(), SteadyNow() + kCallTimeout);
-  // A ps of an older version has none.
+  // A ps of an older version does not support events.
   if (absl::IsUnimplemented(answer.status())) return absl::OkStatus();
   if (!answer.ok()) return answer.status();
   absl::MutexLock lock(&mutex_);

@@ -19,20 +19,20 @@
 
 namespace holdfast {
 
-// Asks a cluster for its status over and over, on a thread of its own, as a
-// reader that the cluster does not count as one of its tasks. A cluster that
-// does not answer, or not yet, is asked again.
+// Asks a cluster for its status periodically, on a thread of its own, as a
+// reader that is not a task of the cluster. A cluster that does not answer
+// (yet) is asked again.
 //
 // Thread-safe.
 class StatusWatch {
  public:
-  // `period` between answers. Shorter is livelier, and costs the coordinator a
-  // call each. `credentials`: an operator's, where the cluster has any.
-  // `events`: how many of the newest are asked for, too; 0: none, which costs
-  // nothing.
+  // `period` is the time between answers; each costs the coordinator a call.
+  // `credentials` are an operator's, if the cluster has certificates. `events`
+  // is the number of newest events to ask for; 0, which costs nothing, for
+  // none.
   StatusWatch(const ClusterSpec& cluster, const Credentials& credentials,
               absl::Duration period, int events = 0);
-  // Waits at most about a second for a call that is under way.
+  // Waits at most about a second for a call in flight.
   ~StatusWatch();
 
   StatusWatch(const StatusWatch&) = delete;
@@ -47,15 +47,15 @@ class StatusWatch {
 
   // The newest events, oldest first.
   std::vector<proto::Event> Events() const;
-  // Why the cluster was not heard when it was asked last; OK when it was.
+  // Why the cluster did not answer when it was last asked; OK if it did.
   absl::Status status() const;
 
  private:
   void Run();
-  // Asks once, over `connection`, which is made where it is null.
+  // Asks once, over `connection`, which is created if it is null.
   absl::Status Ask(std::unique_ptr<Cluster>* connection);
   absl::Status AskForEvents(Cluster* connection);
-  // Sleeps for a period. False: it is time to end.
+  // Sleeps for a period. Returns false when the thread must end.
   bool Pause();
 
   const ClusterSpec cluster_;

@@ -22,12 +22,12 @@ namespace holdfast {
 namespace {
 
 constexpr char kUsage[] =
-    R"(holdfast stop [flags]: ends a running job in order; it can go on later
+    R"(holdfast stop [flags]: stops a running job so that it can go on later
 
-No step begins any more. What is in flight is decided: a step that is complete is
-made, of any other its batches are used again. Then a checkpoint is saved, and every
-task ends with exit code 0. Started again with the same commands and the same
-checkpoint directory, the job goes on from there.
+No new step begins. Work in flight is decided: a complete step is committed; the
+batches of an incomplete step are used again. Then a checkpoint is saved, and every
+task ends with exit code 0. When the job is started again with the same commands and
+the same checkpoint directory, it goes on from there.
 
   holdfast stop --run_dir=runs/first
   holdfast stop --ps=ps-0.example:2222 --tls_dir=tls/operator-0
@@ -36,12 +36,13 @@ checkpoint directory, the job goes on from there.
 The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
 environment variable TF_CONFIG, in TensorFlow's form.
 
-Waits until the job has stopped. Asked again, it waits on. When ps 0 is started
-again meanwhile, the new one is asked, unless the job had stopped before.
+Waits until the job has stopped; repeating the command continues to wait. If ps 0 is
+restarted in the meantime, the new process is asked, unless the job had already
+stopped.
 
 Exits 0 when the job has stopped, or was done; 1 when it has failed, has no
-checkpoint directory, could not be reached, or has not stopped within --wait, which
-does not take the wish back; 2 for wrong flags.
+checkpoint directory, could not be reached, or has not stopped within --wait, in which
+case it is still stopping; 2 for wrong flags.
 
 )";
 
@@ -53,16 +54,17 @@ struct StopFlags {
 
 FlagSet MakeFlagSet(StopFlags* flags) {
   FlagSet set;
-  set.Add("without_checkpoint", "", &flags->without_checkpoint,
-          "Save nothing: what was done since the last checkpoint is lost. For\n"
-          "a job without a checkpoint directory, or whose disk is full.");
+  set.Add(
+      "without_checkpoint", "", &flags->without_checkpoint,
+      "Save nothing: progress since the last checkpoint is lost. For a job\n"
+      "without a checkpoint directory, or with a full disk.");
   set.Add("wait", "DURATION", &flags->wait,
           "How long to wait until the job has stopped. Default: 10m.");
   flags->cluster.AddTo(&set);
   return set;
 }
 
-// One call of the command.
+// One execution of the command.
 class Stopping {
  public:
   Stopping(const StopFlags& flags, Cluster* cluster)
@@ -90,7 +92,7 @@ class Stopping {
       return absl::DeadlineExceededError(absl::StrCat(
           "the job has not stopped within ", absl::FormatDuration(flags_.wait),
           ": it waits for ", waiting_for_,
-          "; it goes on stopping, and the same command waits on"));
+          "; it is still stopping, and the same command continues to wait"));
     }
   }
 
@@ -99,8 +101,8 @@ class Stopping {
     return SteadyNow() + flags_.cluster.timeout;
   }
 
-  // Asks once. True: the job has ended in order, and that is told.
-  // Errors: what ends the command.
+  // Asks once. Returns true if the job has ended successfully, after printing
+  // how. Errors end the command.
   absl::StatusOr<bool> Ask() {
     const absl::Duration park =
         std::clamp(deadline_ - SteadyNow(), kPause, kPark);
@@ -112,8 +114,7 @@ class Stopping {
         return answer.status();
       }
       waiting_for_ = std::string(answer.status().message());
-      Say(absl::StrCat("ps 0 does not answer, and is asked again: ",
-                       waiting_for_));
+      Say(absl::StrCat("ps 0 does not answer; asking again: ", waiting_for_));
       return false;
     }
     const proto::JobState& state = answer->state();
@@ -140,38 +141,38 @@ class Stopping {
     return false;
   }
 
-  // A ps has lost its state. If it was ps 0 with the wish, it may have lost
-  // that, too; or the job was stopped, and its answer was lost.
+  // A ps has lost its state. If it was ps 0, it may have lost the request to
+  // stop as well; or the job was stopped, and the answer was lost.
   absl::StatusOr<bool> OnLaterGeneration(const proto::StopResponse& answer) {
     const auto events = cluster_.GetEvents(last_event_, AnswerDeadline());
     if (!events.ok()) return false;
     for (const proto::Event& event : events->events()) {
       if (event.kind() != proto::Event::STOPPED) continue;
       std::cout << Sentence(event.text())
-                << " It was started again since, and is at step "
+                << " It has been started again since, and is at step "
                 << answer.step() << "." << std::endl;
       return true;
     }
     Say(absl::StrCat("the job went back to an earlier step (generation ",
-                     answer.generation(), "), and is asked again"));
+                     answer.generation(), "); asking again"));
     request_.set_generation(answer.generation());
     return false;
   }
 
-  // As "The job was stopped at step 7."
+  // Such as "The job was stopped at step 7."
   static std::string Sentence(std::string text) {
     if (!text.empty()) text[0] = absl::ascii_toupper(text[0]);
     return text + ".";
   }
 
-  // What has changed, on standard error.
+  // Prints `text` on standard error if it has changed.
   void Say(const std::string& text) {
     if (std::exchange(said_, text) != text) {
       std::cerr << "holdfast stop: " << text << std::endl;
     }
   }
 
-  // How long one call is parked, and before it is made again.
+  // How long one call is parked, and the pause before it is repeated.
   static constexpr absl::Duration kPark = absl::Seconds(5);
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
 
@@ -179,7 +180,7 @@ class Stopping {
   Cluster& cluster_;
   const absl::Time deadline_;
   proto::StopRequest request_;
-  // Before the job was asked.
+  // The last event before the job was asked to stop.
   uint64_t last_event_ = 0;
   std::string waiting_for_;
   std::string said_;

@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// `holdfast stop`: ends a running job in order, so that it can go on later.
-// `args` follow the subcommand. Returns the exit code.
+// `holdfast stop`: stops a running job in an orderly way, so that it can go on
+// later. `args` follow the subcommand. Returns the exit code.
 int StopCommand(const std::vector<std::string>& args);
 
-// What may follow it.
+// The flags, for completion.
 std::vector<CommandWords> StopWords();
 
 }  // namespace holdfast

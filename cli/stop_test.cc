@@ -39,7 +39,7 @@ class StopTest : public ::testing::Test {
       }
       return absl::OkStatus();
     });
-    // Of an earlier start.
+    // An event of an earlier start.
     AddEvent(proto::Event::STOPPED, "the job was stopped at step 2 of 100");
   }
 
@@ -58,7 +58,7 @@ class StopTest : public ::testing::Test {
       response->mutable_state()->set_reason(kReason);
     }
   }
-  // What ps 0 answers, one after the other.
+  // Sets the successive answers of ps 0.
   void Answer(std::vector<std::pair<proto::JobPhase, uint64_t>> answers) {
     ps_.stop.Do([answers](int call, const auto&, auto* response) {
       const size_t i = std::min<size_t>(call, answers.size() - 1);
@@ -70,7 +70,7 @@ class StopTest : public ::testing::Test {
     });
   }
 
-  // The exit code. What it says is in out_ and err_.
+  // Returns the exit code. The output is in out_ and err_.
   int Run(std::vector<std::string> args = {}) {
     args.push_back("--ps=" + ps_.address());
     ::testing::internal::CaptureStdout();
@@ -135,18 +135,18 @@ TEST_F(StopTest, OneThatIsRefusedIsNotAskedAgain) {
   EXPECT_EQ(ps_.stop.num_calls(), 1);
 }
 
-// The one before has died with the wish.
+// The previous ps 0 has died, and the request to stop with it.
 TEST_F(StopTest, ANextLifeOfPs0IsAskedAnew) {
   Answer({{proto::STOPPING, 3}, {proto::TRAINING, 4}, {proto::STOPPED, 4}});
   EXPECT_EQ(Run(), kExitDone) << err_;
   EXPECT_THAT(out_, HasSubstr("The job was stopped at step 7"));
   EXPECT_THAT(err_, HasSubstr("the job went back to an earlier step "
-                              "(generation 4), and is asked again"));
+                              "(generation 4); asking again"));
   EXPECT_EQ(ps_.stop.requests().at(1).generation(), 3u);
   EXPECT_EQ(ps_.stop.requests().at(2).generation(), 4u);
 }
 
-// The answer was lost, and somebody was quick.
+// The answer was lost, and the job was started again quickly.
 TEST_F(StopTest, AJobThatWasStoppedAndStartedAgainIsLeftAlone) {
   ps_.stop.Do([this](int call, const auto&, auto* response) {
     EXPECT_EQ(call, 0);
@@ -164,7 +164,7 @@ TEST_F(StopTest, OneThatDoesNotStopIsNamed) {
   Answer({{proto::STOPPING, 3}});
   EXPECT_EQ(Run({"--wait=1ms"}), kExitFailed);
   EXPECT_THAT(err_, AllOf(HasSubstr("has not stopped within 1ms"),
-                          HasSubstr("the same command waits on")));
+                          HasSubstr("the same command continues to wait")));
 }
 
 TEST_F(StopTest, WrongFlags) {

@@ -33,7 +33,7 @@ std::optional<double> NumberAt(const Struct& object, const std::string& name) {
   return value->number_value();
 }
 
-// "worker:0" of "/job:worker/task:0".
+// "worker:0" for "/job:worker/task:0".
 std::string ShortTask(const std::string& task) {
   return absl::StrReplaceAll(task, {{"/job:", ""}, {"/task", ""}});
 }

@@ -7,7 +7,7 @@
 
 namespace holdfast {
 
-// What result.json, of which `json` is the content, says, for people:
+// A summary, for people, of a result.json with the content `json`:
 //
 //   example: done
 //     steps          3000 in 12.0 s (250.0 steps/s, 50000 examples/s)
@@ -20,11 +20,11 @@ namespace holdfast {
 //     resumed        2 times
 //     digest         0123...
 //
-// What is not in it is left out: a model that predicts a number has a "mean abs
-// error" in place of an accuracy; staleness is told of asynchronous jobs,
-// "resumed" of those that went on from an earlier state, be it that a ps was
-// lost or that the run was started again. Errors: INVALID_ARGUMENT when it is
-// not a JSON object.
+// Absent values are left out: a model that predicts a number has a "mean abs
+// error" instead of an accuracy; staleness is shown for asynchronous jobs,
+// "resumed" for jobs that went on from an earlier state, because a ps was lost
+// or the run was started again. Errors: INVALID_ARGUMENT when `json` is not a
+// JSON object.
 absl::StatusOr<std::string> SummaryOf(const std::string& json);
 
 }  // namespace holdfast

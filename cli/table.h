@@ -12,22 +12,22 @@ class Table {
  public:
   struct Column {
     std::string title;
-    // Numbers are; words are not.
+    // True for numbers, false for words.
     bool right_aligned = false;
-    // Of characters; it gets wider where a cell is.
+    // Minimum width in characters; the column grows to its widest cell.
     size_t least_width = 0;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // `cells`, printable, by column; an empty one is not known.
+  // Adds a row. `cells` must be printable, one per column; an empty cell is an
+  // unknown value.
   void Add(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
   }
 
-  // The titles and the rows, columns two spaces apart. A column of which
-  // nothing is known in any row is left out, and "-" stands for a cell that is
-  // not known.
+  // The titles and the rows, with columns two spaces apart. Columns without any
+  // known value are left out, and unknown values are shown as "-".
   std::vector<std::string> Lines() const;
 
  private:

@@ -21,10 +21,12 @@ absl::Status Append(absl::Span<const Number> numbers, WritableFile* file) {
                         numbers.size() * sizeof(Number)));
 }
 
-// Visits rows, and perhaps candidates, in any order; the same each time.
+// Visits rows, and possibly candidates, in any order, but in the same order
+// each time.
 using ReadRows = absl::FunctionRef<absl::Status(CheckpointReader::VisitRow)>;
 
-// `ids`: of all rows, rising. `length`: of their values.
+// `ids` are those of all rows, in increasing order. `length` is the number of
+// values in a row.
 absl::Status AppendValues(ReadRows read, absl::Span<const uint64_t> ids,
                           size_t length, uint64_t window_bytes,
                           WritableFile* file) {
@@ -128,7 +130,7 @@ absl::StatusOr<TableChanges> ExportChangesOf(CheckpointReader* reader,
   return TableChanges{table, ids.size(), removed.size()};
 }
 
-// Tables by what the names of their files begin with.
+// Tables by the prefix of the names of their files.
 absl::StatusOr<std::map<std::string, std::string>> PathsOf(
     const std::vector<std::string>& tables, const std::string& output) {
   const std::string stem =

@@ -16,32 +16,33 @@ namespace holdfast {
 //   STEM.NAME.ids.npy     uint64 [n]
 //   STEM.NAME.values.npy  float32 [n, row_length]
 //
-// STEM is `output` without its extension; a slash in a name becomes a dot. It
-// takes 8 bytes of memory for each row of a table, and `window_bytes` for
-// values. A table is read once for its ids, and once for each window of its
-// values: rows lie by bucket, and not in the order of ids.
+// STEM is `output` without its extension; a slash in a name becomes a dot. This
+// takes 8 bytes of memory per row of a table, and `window_bytes` for values. A
+// table is read once for its ids, and once for each window of its values,
+// because rows are stored by bucket, not in the order of ids.
 //
 // Errors: INVALID_ARGUMENT when two tables would have the same files; those of
-// the reader and of the file system. After an error the files of a table are
-// both as they were, or both new.
+// the reader and of the file system. After an error, the two files of a table
+// are either both unchanged or both new.
 absl::Status ExportTables(CheckpointReader* reader,
                           const std::vector<std::string>& tables,
                           const std::string& output, uint64_t window_bytes);
 
-// What has changed of a table, in numbers.
+// The number of changes to a table.
 struct TableChanges {
   std::string table;
   uint64_t rows = 0;
   uint64_t removed = 0;
 };
 
-// The same of the rows that steps after `since_step` have touched, and a third
-// file of the ids that such steps have removed and that are not rows any more:
+// Writes in the same way the rows that steps after `since_step` have touched,
+// and a third file with the ids that such steps have removed and that are no
+// longer rows:
 //
-//   STEM.NAME.removed.npy  uint64 [n], rising
+//   STEM.NAME.removed.npy  uint64 [n], in increasing order
 //
-// Whoever has the rows of `since_step` drops these and takes those over.
-// Errors: as above, and as CheckpointReader::ReadChanges.
+// To update rows of `since_step`, a reader removes these ids and takes over the
+// rows. Errors: as above, and those of CheckpointReader::ReadChanges.
 absl::StatusOr<std::vector<TableChanges>> ExportTableChanges(
     CheckpointReader* reader, const std::vector<std::string>& tables,
     uint64_t since_step, const std::string& output, uint64_t window_bytes);

@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-// ECMA-48, and of xterm the alternate screen.
+// Escape sequences of ECMA-48, and xterm's for the alternate screen.
 constexpr char kEnter[] = "\033[?1049h\033[?25l";
 constexpr char kLeave[] = "\033[?25h\033[?1049l";
 constexpr char kHome[] = "\033[H";
@@ -35,7 +35,7 @@ void WriteAll(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(STDOUT_FILENO, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    // A terminal that has gone sends SIGHUP.
+    // If the terminal has been closed, there will be a SIGHUP.
     if (written <= 0) return;
     bytes.remove_prefix(written);
   }
@@ -52,7 +52,7 @@ std::string StyledText(const ViewLine& line) {
 std::string DrawScreen(absl::Span<const ViewLine> lines, TerminalSize size) {
   std::string bytes = kHome;
   for (size_t i = 0; i < lines.size(); ++i) {
-    // Not behind the last line: the screen might scroll.
+    // Not after the last line, which might make the screen scroll.
     absl::StrAppend(&bytes, i == 0 ? "" : "\r\n", StyledText(lines[i]));
     // A line that fills the screen leaves the cursor on its last character,
     // which would be cleared.
@@ -87,7 +87,7 @@ void Terminal::Enter() {
   if (entered_) return;
   termios settings = before_;
   settings.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-  // Reads return what there is, be it nothing.
+  // Reads return what is available, even if it is nothing.
   settings.c_cc[VMIN] = 0;
   settings.c_cc[VTIME] = 0;
   tcsetattr(STDIN_FILENO, TCSANOW, &settings);
@@ -99,7 +99,7 @@ void Terminal::Leave() {
   if (!entered_) return;
   entered_ = false;
   WriteAll(kLeave);
-  // What was typed and not read is not meant for the shell.
+  // Unread input is not meant for the shell.
   tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
 }
 

@@ -19,40 +19,40 @@ struct TerminalSize {
   int height = 24;
 };
 
-// The line's text with what makes a terminal show its emphasis.
+// The line's text with the escape sequences for its emphasis.
 std::string StyledText(const ViewLine& line);
 
-// The bytes that put `lines`, which fit, on a terminal's screen in place of
-// what stands there. Nothing is cleared that is written over, so nothing
-// flickers.
+// The bytes that replace the contents of a terminal's screen with `lines`,
+// which must fit. Characters that are overwritten are not cleared first, to
+// avoid flicker.
 std::string DrawScreen(absl::Span<const ViewLine> lines, TerminalSize size);
 
-// A terminal used as a screen: the alternate one, so that what stood there
-// comes back, without a cursor and without echo of what is typed. Ctrl-C still
+// A terminal used as a screen: its alternate screen, so that the previous
+// contents come back, without a cursor and without echoing input. Ctrl-C still
 // sends SIGINT.
 //
 // Thread-compatible.
 class Terminal {
  public:
-  // Standard input and output. Errors: FAILED_PRECONDITION, naming the one
-  // that is not a terminal; as the system says.
+  // Opens standard input and output. Errors: FAILED_PRECONDITION, naming the
+  // one that is not a terminal; those of the system.
   static absl::StatusOr<std::unique_ptr<Terminal>> Open();
-  // As Leave.
+  // Calls Leave.
   ~Terminal();
 
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Takes the screen; gives back what was there. Either may be repeated.
+  // Enter switches to the alternate screen; Leave restores the previous
+  // contents. Either may be repeated.
   void Enter();
   void Leave();
 
-  // As it is at this moment: SIGWINCH tells when to ask again.
+  // The current size. Changes on SIGWINCH.
   TerminalSize size() const;
   // DrawScreen, in one write.
   void Draw(absl::Span<const ViewLine> lines, TerminalSize size) const;
-  // The keys that have been typed since the last call. Nothing: there will be
-  // no more.
+  // The keys typed since the last call; nothing if there will be no more.
   std::optional<std::string> ReadKeys() const;
 
  private:

@@ -20,8 +20,8 @@ TEST(DrawScreenTest, StylesLines) {
             "\033[31mtwo\033[m\033[K\r\n\033[J");
 }
 
-// Behind the last character of a full line a terminal stays on it; behind the
-// last line it would scroll.
+// After the last character of a full line the cursor stays on that character;
+// after the last line the terminal would scroll.
 TEST(DrawScreenTest, ClearsNothingOfAFullScreen) {
   EXPECT_EQ(DrawScreen({{"one"}, {"\xc3\xa9t\xc3\xa9"}}, {3, 2}),
             "\033[H"
@@ -30,7 +30,7 @@ TEST(DrawScreenTest, ClearsNothingOfAFullScreen) {
 }
 
 TEST(TerminalTest, IsNeeded) {
-  // The test program's standard input is not one.
+  // The test program's standard input is not a terminal.
   const auto terminal = Terminal::Open();
   EXPECT_EQ(terminal.status().code(), absl::StatusCode::kFailedPrecondition);
 }

@@ -28,9 +28,9 @@ namespace holdfast {
 namespace {
 
 constexpr char kUsage[] =
-    R"(holdfast top [flags]: a running job, live on a terminal
+    R"(holdfast top [flags]: shows a running job live on a terminal
 
-Shows what `holdfast status` prints, redrawn in place, with the slowest workers
+Shows the output of `holdfast status`, redrawn in place, with the slowest workers
 first, cut to the size of the terminal. q or Ctrl-C ends it. A job that does not
 answer is asked again, and the first line says for how long it has been silent.
 
@@ -46,7 +46,7 @@ terminal, 2 for wrong flags, 130 after Ctrl-C.
 )";
 
 constexpr absl::Duration kMinInterval = absl::Milliseconds(100);
-// As many as can be seen.
+// As many events as fit on a screen.
 constexpr int kEvents = 50;
 
 struct TopFlags {
@@ -57,8 +57,7 @@ struct TopFlags {
 FlagSet MakeFlagSet(TopFlags* flags) {
   FlagSet set;
   set.Add("interval", "DURATION", &flags->interval,
-          "How often the job is asked, at most ten times a second.\n"
-          "Default: 1s.");
+          "Time between updates, at least 100ms. Default: 1s.");
   flags->cluster.AddTo(&set);
   return set;
 }
@@ -77,7 +76,7 @@ class Top {
         latest_(std::move(first)),
         heard_(SteadyNow()) {}
 
-  // CANCELLED when a signal has ended it.
+  // Errors: CANCELLED when a signal has ended it.
   absl::Status Run() {
     terminal_.Enter();
     for (;;) {
@@ -119,8 +118,8 @@ class Top {
                    size);
   }
 
-  // Gives the terminal back to the shell, and stops until it goes on (Ctrl-Z,
-  // and `fg`).
+  // Returns the terminal to the shell, and stops this process until it is
+  // continued (Ctrl-Z, and `fg`).
   void Suspend() {
     terminal_.Leave();
     raise(SIGSTOP);
@@ -151,11 +150,11 @@ absl::Status RunTop(const TopFlags& flags) {
     return absl::Status(
         terminal.status().code(),
         absl::StrCat(terminal.status().message(),
-                     "; `holdfast status` prints the same once"));
+                     "; `holdfast status` prints the same information once"));
   }
-  // Before there is a second thread.
+  // Must exist before the second thread.
   SignalWatch signals({SIGWINCH, SIGTSTP});
-  // One that cannot be reached is told of on the screen that was there.
+  // If the job cannot be reached, the error must appear on the normal screen.
   const auto reached = ConnectAsOperator(flags.cluster);
   if (!reached.ok()) return reached.status();
   auto first = (*reached)->GetStatus(SteadyNow() + flags.cluster.timeout);
@@ -168,7 +167,8 @@ absl::Status RunTop(const TopFlags& flags) {
             *std::move(first), terminal->get(), &signals, &watch);
     status = top.Run();
   }
-  // Before the watch, which may wait for a call, and for Ctrl-C as for q.
+  // Done before the watch is destroyed, which may wait for a call; and after
+  // Ctrl-C as well as after q.
   (*terminal)->Leave();
   return status;
 }

@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// `holdfast top`: what `holdfast status` prints, live on a terminal, until the
-// user ends it. `args` follow the subcommand. Returns the exit code.
+// `holdfast top`: shows the output of `holdfast status` live on a terminal,
+// until the user ends it. `args` follow the subcommand. Returns the exit code.
 int TopCommand(const std::vector<std::string>& args);
 
-// What may follow it.
+// The flags, for completion.
 std::vector<CommandWords> TopWords();
 
 }  // namespace holdfast

@@ -27,33 +27,33 @@ namespace holdfast {
 namespace {
 
 constexpr char kUsage[] =
-    R"(holdfast trace [flags]: what all tasks of a running job do, step by step
+    R"(holdfast trace [flags]: records what all tasks of a running job do, step by step
 
-Has every worker and ps record the next steps, or tickets, and writes what they did
-when as one file in Chrome's trace event format, on the clock of ps 0. Open it in
-https://ui.perfetto.dev or chrome://tracing. The job goes on meanwhile.
+Makes every worker and ps record the next steps, or tickets, and writes the timeline
+to a file in Chrome's Trace Event Format, by the clock of ps 0. Open it in
+https://ui.perfetto.dev or chrome://tracing. The job keeps running meanwhile.
 
   holdfast trace --run_dir=runs/first --steps=20 --output=trace.json
   holdfast trace --ps=ps-0.example:2222 --tls_dir=tls/operator-0 --wait=10m
 
-Prints which steps the file shows, how many spans each task gave, and how exact their
-times are. There is one trace at a time.
+Prints the steps in the file, the number of spans of each task, and the accuracy of
+their times. Only one trace can be recorded at a time.
 
 The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
 environment variable TF_CONFIG, in TensorFlow's form.
 
-Exits 0 when the file holds the steps of all tasks; 1 when something is missing, which
-it names, though the file holds what there is, or when nothing could be traced; 2 for
-wrong flags.
+Exits 0 when the file has the steps of all tasks; 1 when something is missing, which
+is then named (the file has the rest), or when nothing could be traced; 2 for wrong
+flags.
 
 )";
 
 constexpr uint32_t kMaxSteps = 10000;
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
-// When a wait is first told, and how often after that.
+// When a wait is first reported, and the interval of further reports.
 constexpr absl::Duration kTellEvery = absl::Seconds(2);
-// How long the spans of a trace that was ended are waited for; the coordinator
-// itself waits for a lease and 5 s.
+// How long to wait for the spans of a finished trace; the coordinator itself
+// waits for a lease and 5 s.
 constexpr absl::Duration kGrace = absl::Seconds(30);
 
 struct TraceFlags {
@@ -66,13 +66,14 @@ struct TraceFlags {
 FlagSet MakeFlagSet(TraceFlags* flags) {
   FlagSet set;
   set.Add("steps", "NUMBER", &flags->steps,
-          "How many steps to trace, asynchronous: tickets, 1 to 10000.\n"
-          "Default: 20.");
+          "Number of steps to trace, or of tickets in asynchronous jobs, 1 to\n"
+          "10000. Default: 20.");
   set.Add("output", "FILE", &flags->output,
           "The file to write. Default: trace.json.");
-  set.Add("wait", "DURATION", &flags->wait,
-          "How long to wait for the steps; then the file gets those that\n"
-          "there are. Default: 2m.");
+  set.Add(
+      "wait", "DURATION", &flags->wait,
+      "How long to wait for the steps; after that, the file gets the steps\n"
+      "recorded so far. Default: 2m.");
   flags->cluster.AddTo(&set);
   return set;
 }
@@ -89,10 +90,10 @@ absl::Status CheckFlags(const TraceFlags& flags) {
   return absl::OkStatus();
 }
 
-// A file that is there once all of it is written.
+// A file that appears only once all of it is written.
 class OutputFile {
  public:
-  // Errors: INVALID_ARGUMENT when it cannot be made.
+  // Errors: INVALID_ARGUMENT when it cannot be created.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(
       const std::string& path) {
     const std::string made = path + ".part";
@@ -131,7 +132,7 @@ class OutputFile {
   std::FILE* file_;
 };
 
-// One trace of a job, from its beginning to its fetching.
+// One trace of a job, from beginning it to fetching it.
 class Recording {
  public:
   Recording(Cluster* cluster, absl::Duration timeout)
@@ -145,7 +146,7 @@ class Recording {
     begin.set_steps(steps);
     absl::StatusOr<proto::TraceResponse> trace = Ask(begin);
     if (!trace.ok()) return trace.status();
-    // Should it not be told, the coordinator forgets it by itself.
+    // If this call is lost, the coordinator drops the trace by itself.
     const absl::Cleanup drop = [this] {
       Ask(Request(proto::TraceRequest::DROP)).IgnoreError();
     };

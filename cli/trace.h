@@ -8,10 +8,11 @@
 
 namespace holdfast {
 
-// holdfast trace. Returns the exit code.
+// `holdfast trace`: records a few steps of a running job. `args` follow the
+// subcommand. Returns the exit code.
 int TraceCommand(const std::vector<std::string>& args);
 
-// For completion.
+// The flags, for completion.
 std::vector<CommandWords> TraceWords();
 
 }  // namespace holdfast

@@ -30,7 +30,7 @@ TaskId TaskOf(const proto::TraceTask& task) {
   return {task.task().job(), task.task().index()};
 }
 
-// ps 0 coordinates, and stands first.
+// ps 0, which has the coordinator, comes first.
 std::vector<int> InOrder(const proto::TraceResponse& trace) {
   std::vector<int> order(trace.tasks_size());
   for (int i = 0; i < trace.tasks_size(); ++i) order[i] = i;
@@ -43,7 +43,7 @@ std::vector<int> InOrder(const proto::TraceResponse& trace) {
   return order;
 }
 
-// A call, as its caller and who has served it both know it.
+// Identifies a call, both for its caller and for the task that served it.
 struct Call {
   uint32_t ps = 0;
   TaskId worker;
@@ -63,7 +63,7 @@ std::optional<int64_t> ArgOf(const TraceSpan& span, absl::string_view name) {
   return std::nullopt;
 }
 
-// Of a row of calls of a worker: "tensors: ps 3".
+// The ps in the name of a worker's row of calls, such as "tensors: ps 3".
 std::optional<uint32_t> CalledPs(absl::string_view row) {
   uint32_t ps;
   if (!absl::ConsumePrefix(&row, "tensors: ps ") &&
@@ -88,7 +88,7 @@ class File {
  private:
   using Place = TraceArrow::Place;
 
-  // By the clock of ps 0.
+  // The time by the clock of ps 0.
   static absl::Time At(const proto::TraceTask& task, int64_t nanoseconds) {
     return FromTraceNanos(
         std::max<int64_t>(nanoseconds + task.clock_offset_ns(), 0));
@@ -133,7 +133,7 @@ class File {
   void AddArrows() {
     std::map<Call, std::vector<Place>> made;
     std::map<Call, std::vector<Place>> served;
-    // By step.
+    // Commits, by step.
     std::map<int64_t, Place> commits;
     std::map<int64_t, std::vector<Place>> committed;
     for (size_t p = 0; p < processes_.size(); ++p) {
@@ -212,10 +212,10 @@ class File {
 
   const FetchedTrace& fetched_;
   std::vector<TraceProcess> processes_;
-  // By process.
+  // Indexed by process.
   std::vector<TaskId> tasks_;
   std::vector<TraceArrow> arrows_;
-  // What processes_ point to.
+  // The spans to which processes_ point.
   std::deque<TraceSpan> spans_;
   std::set<std::string> names_;
 };
@@ -245,7 +245,7 @@ std::string TraceSummary(const FetchedTrace& fetched) {
                          absl::Microseconds(1))),
                      "\n");
   } else {
-    text = "no step had begun\n";
+    text = "no step has begun\n";
   }
   for (const int i : InOrder(trace)) {
     const proto::TraceTask& task = trace.tasks(i);
@@ -265,8 +265,7 @@ std::vector<std::string> MissingFromTrace(const FetchedTrace& fetched) {
   const proto::TraceResponse& trace = fetched.trace;
   std::vector<std::string> missing;
   if (!trace.cut_short().empty()) {
-    missing.push_back(
-        absl::StrCat("the last of its steps: ", trace.cut_short()));
+    missing.push_back(absl::StrCat("its last steps: ", trace.cut_short()));
   }
   for (const int i : InOrder(trace)) {
     const proto::TraceTask& task = trace.tasks(i);
@@ -275,14 +274,15 @@ std::vector<std::string> MissingFromTrace(const FetchedTrace& fetched) {
       missing.push_back(absl::StrCat(name, ": ", task.missing()));
     } else if (trace.state() != proto::TraceResponse::COMPLETE) {
       if (task.spans() == 0) {
-        missing.push_back(absl::StrCat(name, ": it has not sent its spans"));
+        missing.push_back(absl::StrCat(name, ": has not sent its spans"));
       }
     }
     if (task.has_complete_from_ns()) {
       const int64_t since = task.complete_from_ns() + task.clock_offset_ns();
       missing.push_back(absl::StrFormat(
-          "%s: what ended in its first %.3f s, for a task keeps %d spans", name,
-          std::max<int64_t>(since - trace.begin_ns(), 0) / 1e9,
+          "%s: spans that ended in the first %.3f s, because a task keeps only "
+          "%d spans",
+          name, std::max<int64_t>(since - trace.begin_ns(), 0) / 1e9,
           kMaxClusterTraceSpans));
     }
   }

@@ -9,27 +9,28 @@
 
 namespace holdfast {
 
-// What an operator has fetched of a trace of the whole cluster.
+// A trace of the whole cluster, as fetched by an operator.
 struct FetchedTrace {
   using Spans = google::protobuf::RepeatedPtrField<proto::TraceSpan>;
 
-  // The last answer, with the tasks.
+  // The last answer, which lists the tasks.
   proto::TraceResponse trace;
-  // By task, in the order of the answer.
+  // The spans of each task, in the order of the answer.
   std::vector<Spans> spans;
 };
 
-// The content of the file: a process for each task, ps first, and all times by
-// the clock of ps 0, in Chrome's Trace Event Format. Arrows lead from a
-// worker's calls to where a ps has served them, and from a step's commit to the
-// shards'.
+// The content of the trace file, in Chrome's Trace Event Format: one process
+// per task, ps first, with all times by the clock of ps 0. Arrows lead from a
+// worker's calls to their execution on a ps, and from a step's commit to the
+// commits on the shards.
 std::string TraceFileText(const FetchedTrace& fetched);
 
-// For people, in lines: which steps it shows and, for each task, how many spans
-// and how exact their times are.
+// A summary for people, in lines: the steps in the trace and, for each task,
+// the number of spans and the accuracy of their times.
 std::string TraceSummary(const FetchedTrace& fetched);
 
-// What the trace lacks of what was asked for, for people. Empty: nothing.
+// What is missing from the requested trace, for people. Empty if it is
+// complete.
 std::vector<std::string> MissingFromTrace(const FetchedTrace& fetched);
 
 }  // namespace holdfast

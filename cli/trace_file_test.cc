@@ -81,7 +81,8 @@ TEST(TraceFileTest, AllTasksAreOnTheClockOfPs0) {
   EXPECT_THAT(text, HasSubstr("{\"task\":\"/job:worker/task:0\",\"spans\":2,"
                               "\"clock_offset_us\":1000.000,"
                               "\"clock_error_us\":50.000,\"missing\":\"\"}"));
-  // The push leads to where it is served, and the commit to the shard's.
+  // Arrows lead from the push to its execution, and from the commit to the
+  // shard's.
   EXPECT_THAT(text,
               AllOf(HasSubstr(R"("ph":"s","name":"Push","cat":"flow","id":1,)"
                               R"("ts":14000.000,"pid":3,"tid":2})"),
@@ -112,17 +113,16 @@ TEST(TraceFileTest, WhatIsMissingIsNamed) {
   fetched.trace.mutable_tasks(1)->set_complete_from_ns(17000000);
   EXPECT_THAT(TraceSummary(fetched),
               HasSubstr("steps 3 to 4, of which 1 were finished, in 20ms"));
-  EXPECT_THAT(
-      MissingFromTrace(fetched),
-      ElementsAre("the last of its steps: the job has ended (FAILED)",
-                  "/job:ps/task:1: what ended in its first 0.005 s, for a task "
-                  "keeps 20000 spans",
-                  "/job:worker/task:0: it was lost"));
+  EXPECT_THAT(MissingFromTrace(fetched),
+              ElementsAre("its last steps: the job has ended (FAILED)",
+                          "/job:ps/task:1: spans that ended in the first 0.005 "
+                          "s, because a task keeps only 20000 spans",
+                          "/job:worker/task:0: it was lost"));
   fetched.trace.set_end_step(3);
-  EXPECT_THAT(TraceSummary(fetched), HasSubstr("no step had begun"));
+  EXPECT_THAT(TraceSummary(fetched), HasSubstr("no step has begun"));
 }
 
-// What a task has sent is not believed.
+// Numbers from tasks are not trusted.
 TEST(TraceFileTest, StrangeNumbersDoNoHarm) {
   FetchedTrace fetched = Example();
   fetched.trace.mutable_tasks(0)->set_clock_offset_ns(-4000000000000000000);

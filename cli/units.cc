@@ -11,7 +11,8 @@
 namespace holdfast {
 namespace {
 
-// Whether the byte begins a character, as those of UTF-8's tails do not.
+// Whether the byte begins a character, that is, is not a continuation byte of
+// UTF-8.
 bool BeginsCharacter(char c) {
   return (static_cast<uint8_t>(c) & 0xc0) != 0x80;
 }
@@ -55,7 +56,7 @@ std::string PrintableText(absl::string_view text) {
   while (!text.empty()) {
     const size_t length = Utf8CharacterBytes(text);
     const uint8_t first = text[0];
-    // C1, the upper control characters, is U+0080 to U+009F.
+    // The C1 control characters are U+0080 to U+009F.
     const bool is_control =
         length == 0 || first < 0x20 || first == 0x7f ||
         (first == 0xc2 && static_cast<uint8_t>(text[1]) < 0xa0);

@@ -47,7 +47,7 @@ TEST(PrintableTextTest, HasNothingThatATerminalObeys) {
   EXPECT_EQ(PrintableText("plain \xc3\xa9"), "plain \xc3\xa9");
   EXPECT_EQ(PrintableText("a\nb\tc"), "a b c");
   EXPECT_EQ(PrintableText("\033[2J\a\x7f"), "?[2J??");
-  // The control sequence introducer as one character, U+009B.
+  // The control sequence introducer as a single character, U+009B.
   EXPECT_EQ(PrintableText("\xc2\x9b"
                           "2J"),
             "?2J");

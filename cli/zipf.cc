@@ -7,7 +7,7 @@ namespace holdfast {
 ZipfLaw::ZipfLaw(uint64_t n, double exponent)
     : n_(static_cast<double>(n)),
       exponent_(exponent),
-      // The area of rank 1 is as wide as its weight, which is 1.
+      // The area of rank 1 has the size of its weight, which is 1.
       first_area_(Integral(1.5) - 1),
       last_area_(Integral(n_ + 0.5)),
       accepted_(2 - InverseIntegral(Integral(2.5) - Weight(2))) {}
@@ -29,7 +29,7 @@ double ZipfLaw::InverseIntegral(double area) const {
 
 uint64_t ZipfLaw::MostRanks(uint64_t limit, double exponent,
                             double probability) {
-  // That of the last of n ranks falls with n.
+  // The probability of the last of n ranks decreases with n.
   double sum = 1;
   for (uint64_t n = 2; n <= limit; ++n) {
     const double weight =

@@ -13,7 +13,7 @@ namespace holdfast {
 //
 // Rejection-inversion (W. Hormann and G. Derflinger, "Rejection-inversion to
 // generate variates from monotone discrete distributions", 1996), which needs
-// no table of n weights. The same on every machine
+// no table of n weights. Results are the same on every machine
 // (common/base/portable_math.h).
 //
 // Immutable, thus thread-safe.
@@ -22,8 +22,8 @@ class ZipfLaw {
   // `n` is at least 1, `exponent` 0 or more.
   ZipfLaw(uint64_t n, double exponent);
 
-  // A random rank. Each call of `uniform` gives another random number from 0 to
-  // below 1.
+  // A random rank. Each call of `uniform` must return a new random number in
+  // [0, 1).
   template <typename Uniform>
   uint64_t Draw(Uniform&& uniform) const {
     for (;;) {
@@ -37,8 +37,8 @@ class ZipfLaw {
     }
   }
 
-  // The greatest number of ranks, up to `limit`, of which the least likely has
-  // this probability or more; at least 1.
+  // The largest number of ranks, up to `limit`, for which the least likely rank
+  // has at least this probability; at least 1.
   static uint64_t MostRanks(uint64_t limit, double exponent,
                             double probability);
 

@@ -48,7 +48,7 @@ TEST(ZipfRanksTest, UniqueRanksOfABatch) {
 }
 
 TEST(ZipfLawTest, TheLeastLikelyOfTheMostRanks) {
-  // Of 1/k: 1, 1/2, 1/3, whose last is 2/11 of the sum.
+  // With weights 1/k: 1, 1/2, 1/3, the last of which is 2/11 of the sum.
   EXPECT_EQ(ZipfLaw::MostRanks(1000, 1, 2.0 / 11 - 1e-9), 3);
   EXPECT_EQ(ZipfLaw::MostRanks(1000, 1, 2.0 / 11 + 1e-9), 2);
   EXPECT_EQ(ZipfLaw::MostRanks(2, 1, 0.01), 2);

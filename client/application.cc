@@ -102,7 +102,7 @@ class Application final : public FollowUp {
     OnAnswer(0, applied);
   }
 
-  // The newest.
+  // 0: the newest version.
   GlobalStep next_version() const override { return GlobalStep(0); }
   bool IsFollowed(proto::Verdict verdict) const override {
     return verdict == proto::ACCEPTED;
@@ -124,7 +124,7 @@ class Application final : public FollowUp {
 
  private:
   struct Shard {
-    // Or there is nothing to apply at it.
+    // Also true if there is nothing to apply at this shard.
     bool applied = false;
     std::string waiting_for;
   };
@@ -170,14 +170,15 @@ class Application final : public FollowUp {
     return Next::kDone;
   }
 
-  // All have applied it.
+  // All shards have applied the push.
   void Finish() {
     proto::SpentTicket spent;
     {
       absl::MutexLock lock(&push_.context().mutex);
       spent = spent_;
     }
-    // Before anybody hears of it, so that the next request for a ticket tells.
+    // Before the outcome is delivered, so that the next request for a ticket
+    // reports the spent one.
     push_.generation->tickets.Spend(spent);
     push_.generation->encoder.Settle(push_.sequence, true);
     TellOnce(
@@ -197,7 +198,7 @@ class Application final : public FollowUp {
   const CallGroup& calls_;
   const OnOutcome on_outcome_;
 
-  // What is told when all have applied it.
+  // Reported when all shards have applied the push.
   proto::SpentTicket spent_ ABSL_GUARDED_BY(push_.context().mutex);
   std::vector<Shard> shards_ ABSL_GUARDED_BY(push_.context().mutex);
   size_t num_left_ ABSL_GUARDED_BY(push_.context().mutex) = 0;

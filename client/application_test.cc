@@ -18,7 +18,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::SizeIs;
 
-// Not to be reached.
+// Should not be reached.
 constexpr absl::Duration kLong = absl::Seconds(30);
 
 // Pushes of asynchronous jobs.
@@ -56,14 +56,14 @@ class ApplyTest : public ClientTest {
     return push;
   }
 
-  // The outcome must be a verdict, which is told.
+  // Returns the verdict; the outcome must be one.
   proto::Verdict Verdict(Cluster::Push* push) {
     const auto applied = push->Await(Late());
     EXPECT_TRUE(applied.ok()) << applied.status();
     return applied.ok() ? applied->verdict : proto::VERDICT_UNSPECIFIED;
   }
 
-  // Of what the next request for a ticket tells.
+  // The number of spent tickets that the next request for a ticket reports.
   size_t NumSpent() {
     Take(cluster_.get());
     return ps(0).take_ticket.requests().back().spent_size();
@@ -71,7 +71,7 @@ class ApplyTest : public ClientTest {
 
   const std::vector<float> a_ = {1, 2, 3, 4, 5, 6};
   const std::vector<float> b_ = {10, 11, 12, 13, 14, 15, 16, 17};
-  // What pushes are computed on.
+  // The values that pushes are computed on.
   Parameters at_;
   std::unique_ptr<Cluster> cluster_;
 };
@@ -100,7 +100,7 @@ TEST_F(ApplyTest, IsStagedAndAppliedOnEveryShard) {
   for (const uint32_t i : {0, 1}) {
     ASSERT_THAT(ps(i).push.requests(), SizeIs(1));
     EXPECT_EQ(ps(i).push.requests()[0].sequence(), 1);
-    // The version of that shard.
+    // The version of this shard.
     EXPECT_EQ(ps(i).push.requests()[0].step(), i == 0 ? 9 : 7);
     ASSERT_THAT(ps(i).apply.requests(), SizeIs(1));
     const proto::ApplyRequest request = ps(i).apply.requests()[0];
@@ -116,7 +116,7 @@ TEST_F(ApplyTest, IsStagedAndAppliedOnEveryShard) {
   EXPECT_EQ(NumSpent(), 1);
 }
 
-// [A3] What one shard applies is staged everywhere.
+// [A3] A push that one shard applies is staged on all shards.
 TEST_F(ApplyTest, NoShardAppliesBeforeAllHaveAllParts) {
   const std::string only_ps1 =
       absl::StrCat("the acknowledgment of push 1 by ", PsName(1));
@@ -146,7 +146,7 @@ TEST_F(ApplyTest, NobodyNeedsToWait) {
   ConnectWithParts(16);
   auto push = StartWithAll();
   ASSERT_TRUE(push->Contribute({0, 8}).ok());
-  // The ticket, and that it is spent.
+  // The request for the ticket, and the report that it is spent.
   ps(0).take_ticket.AwaitCalls(2);
   EXPECT_EQ(ps(0).take_ticket.requests()[1].spent(0).sequence(), 1);
 }
@@ -190,7 +190,7 @@ TEST_F(ApplyTest, IsAskedAgainUntilThereIsAVerdict) {
   }
 }
 
-// As when a loss is not finite: shards need no part of it.
+// As when a loss is not finite: shards need no part of the push.
 TEST_F(ApplyTest, WithoutExamplesItIsAppliedAtOnceWhateverBecomesOfItsParts) {
   ps(0).push.Do([&](int, const auto&, auto*) {
     ps(0).apply.AwaitCalls(1);
@@ -304,7 +304,7 @@ TEST_F(ApplyTest, AnErrorOfAPartIsTheOutcome) {
       absl::InvalidArgumentError(absl::StrCat(PsName(1), ": not so"));
   auto push = StartWithAll();
   added.Notify();
-  // Which may know it already.
+  // Contribute may know it already.
   EXPECT_THAT(push->Contribute({0, 8}), AnyOf(absl::OkStatus(), error));
   EXPECT_EQ(push->Await(Late()).status(), error);
   EXPECT_EQ(ps(0).apply.num_calls(), 0);
@@ -344,9 +344,9 @@ TEST_F(ApplyTest, ADeadlineNamesTheShardAndWhatItWaitsFor) {
   ps(1).apply.AwaitCalls(2);
   ps(0).apply.AwaitCalls(1);
   EXPECT_EQ(push->Await(After(300)).status(),
-            absl::DeadlineExceededError(
-                absl::StrCat("waited in vain for the application of push 1 by ",
-                             PsName(1), ", which waits for push 4")));
+            absl::DeadlineExceededError(absl::StrCat(
+                "timed out waiting for the application of push 1 by ",
+                PsName(1), ", which waits for push 4")));
 }
 
 TEST_F(ApplyTest, WhatCannotBeIsRefused) {
@@ -373,7 +373,7 @@ TEST_F(ApplyTest, WhatCannotBeIsRefused) {
   push = StartWithAll();
   ASSERT_TRUE(push->Contribute({0, 8}).ok());
   const auto late = absl::FailedPreconditionError(
-      "AwaitHeld comes before Contribute, or not at all");
+      "AwaitHeld must be called before Contribute");
   EXPECT_EQ(push->AwaitHeld(Late()), late);
   EXPECT_EQ(push->Await(Late()).status(), late);
   EXPECT_EQ(cluster_->StartPush(GlobalStep(7))->Contribute({0, 8}),
@@ -381,11 +381,11 @@ TEST_F(ApplyTest, WhatCannotBeIsRefused) {
                 "the job is asynchronous: a push needs a ticket"));
   at_.versions.pop_back();
   EXPECT_EQ(Start()->Contribute({}),
-            absl::InvalidArgumentError("the parameters are of 1 ps, not of 2: "
+            absl::InvalidArgumentError("the parameters are from 1 ps, not 2: "
                                        "pull them first"));
 }
 
-// One that is let go of is applied again, the same way.
+// A push that was destroyed is applied again, in the same way.
 TEST_F(ApplyTest, IsDestroyedWithCallsInFlight) {
   absl::Notification destroyed;
   ps(1).apply.Do([&](int, const auto&, auto* response) {

@@ -35,7 +35,7 @@ std::shared_ptr<BackgroundCalls::Call> BackgroundCalls::Start(
   }
   std::thread([this, call, function = std::move(function)]() mutable {
     absl::Status status = function();
-    // What it has captured may be needed no longer than the call is waited for.
+    // What it has captured may be destroyed once the call has been waited for.
     function = nullptr;
     {
       absl::MutexLock lock(&call->mutex_);

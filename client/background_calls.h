@@ -12,19 +12,19 @@
 
 namespace holdfast {
 
-// Blocking calls, each on a thread of its own, for callers who cannot wait for
-// long at a time.
+// Runs blocking calls, each on its own thread, for callers that cannot block
+// for long.
 //
 // Thread-safe.
 class BackgroundCalls {
  public:
-  // One of them. A call whose handle is let go of goes on.
+  // One such call. It continues even if its handle is destroyed.
   class Call {
    public:
-    // Waits until it has returned, or until the time (of the steady clock), and
-    // returns whether it has.
+    // Waits until the call has returned, or until `until` (of the steady
+    // clock); returns whether the call has returned.
     bool WaitUntilDone(absl::Time until) ABSL_LOCKS_EXCLUDED(mutex_);
-    // What it has returned; to be called once it has.
+    // What the call returned. Requires that it has returned.
     absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
    private:
@@ -39,7 +39,7 @@ class BackgroundCalls {
   };
 
   BackgroundCalls() = default;
-  // Waits for all calls: see to it that they end.
+  // Waits for all calls; the caller must make sure that they end.
   ~BackgroundCalls() ABSL_LOCKS_EXCLUDED(mutex_);
 
   BackgroundCalls(const BackgroundCalls&) = delete;

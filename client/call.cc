@@ -7,7 +7,8 @@
 namespace holdfast::client {
 namespace {
 
-// To a ps of a job that is done, before it is taken for ended, too.
+// Attempts to call a ps after the job is done, before the ps is assumed to have
+// ended, too.
 constexpr int kAttemptsWhenDone = 3;
 
 }  // namespace
@@ -95,8 +96,8 @@ void Call::OnAnswer(absl::Status status) {
       context_->IsOver(group_->sender.get())) {
     return Finish();
   }
-  // A peer that had parked the call is asked again at once, another one not, so
-  // that we do not ask in circles.
+  // If the peer had parked the call, it is called again at once. Otherwise
+  // after a pause, to avoid a busy loop.
   if (context_->transport.Now() - began_ < context_->timing.park / 2) {
     return Pause();
   }

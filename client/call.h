@@ -16,56 +16,56 @@
 
 namespace holdfast::client {
 
-// What to do with an answer: take it, or ask the same again.
+// What to do with an answer: accept it, or send the same request again.
 enum class Next { kDone, kAgain };
 
-// A call, or a pause, of a group.
+// A call, or a pause, that belongs to a group.
 class Underway {
  public:
   virtual ~Underway() = default;
 
-  // Guarded by the context's mutex. What the transport does for it, to be
+  // Guarded by the context's mutex. The transport's operation for it; must be
   // cancelled without the lock held.
   std::shared_ptr<Transport::Operation> operation;
-  // Why the last attempt is made again, until there is an answer; and which ps
-  // was asked.
+  // Why the last attempt is being retried, until there is an answer; and the ps
+  // that was called.
   absl::Status trouble;
   uint32_t ps = 0;
 };
 
 // Guarded by the context's mutex.
 struct GroupState {
-  // Who speaks in all calls. Never changed. Null: the newest of the context.
+  // The sender of all calls. Never changed. Null: the newest of the context.
   std::shared_ptr<const proto::Sender> sender;
   std::set<std::shared_ptr<Underway>> underway;
-  // Answers that are being told at this moment.
+  // The number of answers that are being delivered at the moment.
   int answering = 0;
   bool cancelled = false;
-  // As of CallGroup::EndWithJob.
+  // Set by CallGroup::EndWithJob.
   bool ends_with_job = false;
 };
 
-// A call of a group, from its first attempt to its answer: it is sent again
-// after a transient error (common/rpc/backoff.h), after one that only news of
-// the job can explain, and when whoever asked wants it so. What its answer says
-// about the job is told to the context before anything else.
+// A call of a group, from its first attempt to its answer. It is retried after
+// a transient error (common/rpc/backoff.h), after an error that only news of
+// the job can explain, and when the caller asks for it (Next::kAgain). What the
+// answer says about the job is passed to the context before anything else.
 //
 // ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
-// session") say that generation or life of the sender are over: that is for the
-// context to hear, not for the caller.
+// session") mean that the sender's generation or life is over: that concerns
+// the context, not the caller.
 //
-// It keeps itself and its group's state alive until the transport has let go of
-// it. Thread-safe.
+// Keeps itself and its group's state alive until the transport has released it.
+// Thread-safe.
 class Call : public Underway, public std::enable_shared_from_this<Call> {
  public:
-  // Called once. In a cancelled group nothing happens.
+  // Called once. Does nothing in a cancelled group.
   void Start() ABSL_LOCKS_EXCLUDED(context_->mutex);
 
  protected:
   Call(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
        const Rpc& rpc, uint32_t ps);
 
-  // What a response says about the job, where it has fields for it.
+  // What a response says about the job, if it has fields for that.
   struct Says {
     std::optional<uint64_t> generation;
     const proto::JobState* state = nullptr;
@@ -74,18 +74,18 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
   };
 
  private:
-  // The part that knows the messages. With the lock held: fills in messages
-  // and timeout, and clears the response.
+  // The part that knows the message types. Fills in messages and timeout, and
+  // clears the response. Called with the lock held.
   virtual void FillIn(const proto::Sender& sender, Attempt* attempt) = 0;
   virtual Says WhatItSays() const = 0;
-  // Tells the response, or an error. Without locks.
+  // Delivers the response, or an error. Called without locks.
   virtual Next Tell(const absl::Status& status) = 0;
 
   void StartAttempt() ABSL_LOCKS_EXCLUDED(context_->mutex);
   void OnAnswer(absl::Status status) ABSL_LOCKS_EXCLUDED(context_->mutex);
   // Whether only news of the job can explain the error.
   bool IsUnexplained(const absl::Status& error) const;
-  // Whether the job is done and the ps does not answer any more.
+  // Whether the job is done and the ps no longer answers.
   bool IsPsGone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
@@ -96,7 +96,7 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
  private:
   const std::shared_ptr<GroupState> group_;
   const Rpc& rpc_;
-  // Of pauses, and the begin of the last attempt: guarded by the mutex.
+  // For pauses, and the start of the last attempt. Guarded by the mutex.
   Backoff backoff_;
   absl::Time began_;
   // Attempts since the last answer. Guarded by the mutex.

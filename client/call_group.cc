@@ -146,7 +146,7 @@ absl::Status CallGroup::AwaitUntil(
   }
   std::string text = what();
   const absl::Status trouble = AddTrouble(&text);
-  text = absl::StrCat("waited in vain for ", text);
+  text = absl::StrCat("timed out waiting for ", text);
   const bool unreachable =
       IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
   return unreachable ? absl::UnavailableError(text)

@@ -21,25 +21,25 @@
 
 namespace holdfast::client {
 
-// Where the answer to a call goes. Called by the thread that reads what comes
-// in, often one that waits for another answer, without locks.
+// Receives the answer to a call. Called without locks by the thread that reads
+// incoming messages, often one that waits for another answer.
 template <typename Response>
 using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 
-// The calls that one handle has under way (call.h), and its wait for them.
+// The calls that one handle has in progress (call.h), and the waiting for them.
 //
-// A call goes on until its group is cancelled or its generation over: Await's
-// deadline bounds it. Errors that reach its Answer are permanent, and begin
+// A call continues until its group is cancelled or its generation is over: only
+// Await has a deadline. Errors that reach the Answer are permanent, and begin
 // with the name of the ps.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
-// group, nor by what After calls.
+// group, nor by a function passed to After.
 class CallGroup {
  public:
-  // Calls that belong to no generation: each attempt is made in the newest.
+  // For calls that belong to no generation: each attempt is made in the newest.
   explicit CallGroup(std::shared_ptr<Context> context);
-  // Calls that are `sender`'s whatever happens: with its generation they are
-  // over.
+  // For calls that always come from `sender`: they are over when its generation
+  // is.
   CallGroup(std::shared_ptr<Context> context,
             std::shared_ptr<const proto::Sender> sender);
   // Cancels.
@@ -48,24 +48,24 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
-  // For what nobody needs once the job is DONE, but who came for it may have if
-  // the ps are still there: calls that get no answer then end with
-  // FAILED_PRECONDITION. Before Start.
+  // For results that are unnecessary once the job is DONE, but still welcome
+  // while the ps are up: calls that then get no answer end with
+  // FAILED_PRECONDITION. Must be called before Start.
   void EndWithJob() ABSL_LOCKS_EXCLUDED(context_->mutex) {
     absl::MutexLock lock(&context_->mutex);
     state_->ends_with_job = true;
   }
 
-  // Calls a ps; the coordinator is in that with index 0. The request's sender
-  // is filled in. The bytes of a request's tensors are not copied: their owners
-  // are kept until the transport has let go of them, which may be after Cancel.
+  // Calls a ps; the coordinator is part of ps 0. The request's sender is filled
+  // in. The bytes of a request's tensors are not copied: their owners are kept
+  // until the transport has released them, which may be after Cancel.
   template <typename Request, typename Response>
   void Start(const RpcOf<Request, Response>& rpc, uint32_t ps,
              std::common_type_t<Request> request,
              std::common_type_t<Answer<Response>> answer) const;
 
-  // Once this has returned, no Answer runs, and none will, nor what After
-  // calls.
+  // Once this has returned, no Answer and no function passed to After is
+  // running or will run.
   void Cancel();
 
   // Calls `what` after `delay`, without locks.
@@ -74,26 +74,26 @@ class CallGroup {
   void After(Backoff* backoff, absl::AnyInvocable<void()> what)
       ABSL_LOCKS_EXCLUDED(context_->mutex);
 
-  // Whether calls of the group cannot succeed any more. With the lock held.
+  // Whether calls of the group can no longer succeed. With the lock held.
   bool IsOver() const { return context_->IsOver(state_->sender.get()); }
 
-  // Waits until `done`, until calls of the group cannot succeed any more, or
-  // until `deadline`, and tells on_waiting meanwhile. `what` describes what is
-  // waited for; both are called with the context's lock held.
-  // Errors: those of Context::WhyOver; at the deadline UNAVAILABLE, when a peer
-  // could not be reached, otherwise DEADLINE_EXCEEDED; both with `what`.
+  // Waits until `done`, until calls of the group can no longer succeed, or
+  // until `deadline`, and calls on_waiting meanwhile. `what` describes what is
+  // waited for. `done` and `what` are called with the context's lock held.
+  // Errors: those of Context::WhyOver; at the deadline UNAVAILABLE if a peer
+  // could not be reached, otherwise DEADLINE_EXCEEDED, both with `what`.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> done,
                      absl::FunctionRef<std::string()> what) const;
-  // The same, but goes on when calls cannot succeed any more.
+  // The same, but continues to wait when calls can no longer succeed.
   absl::Status AwaitRegardless(absl::Time deadline,
                                absl::FunctionRef<bool()> done,
                                absl::FunctionRef<std::string()> what) const;
 
-  // When on_waiting is to be told next, of one wait.
+  // When to call on_waiting next during one wait.
   using NextReport = std::optional<absl::Time>;
-  // Waits as Await does, but at `until` it returns false, and the same may be
-  // waited for again. `report`: nothing at first, kept by the caller from one
-  // wait to the next.
+  // Waits as Await does, but returns false at `until`, after which the wait may
+  // be resumed. `report`: nullopt at first; the caller keeps it from one call
+  // to the next.
   bool Wait(absl::Time until, absl::FunctionRef<bool()> done,
             absl::FunctionRef<std::string()> what, NextReport* report) const;
 
@@ -106,15 +106,15 @@ class CallGroup {
   absl::Status AwaitUntil(absl::Time deadline, bool regardless,
                           absl::FunctionRef<bool()> done,
                           absl::FunctionRef<std::string()> what) const;
-  // Why a call is being sent again, which is appended to `*what`, with the name
-  // of the peer unless that is there. OK when none is. With the lock held.
+  // Why a call is being retried; OK if none is. Appended to `*what`, with the
+  // name of the peer unless `*what` contains it. With the lock held.
   absl::Status AddTrouble(std::string* what) const;
 
   const std::shared_ptr<Context> context_;
   const std::shared_ptr<GroupState> state_;
 };
 
-// ---- The rest is templates ----
+// ---- Template implementations ----
 
 namespace internal {
 
@@ -139,7 +139,7 @@ std::vector<TensorPiece>* TensorsOf(WithTensors<Message>& message) {
   return &message.tensors;
 }
 
-// Fields that only some messages have.
+// Accessors for fields that only some messages have.
 template <typename M>
 auto SetSender(const proto::Sender& sender, M* request, int)
     -> decltype(request->mutable_sender(), void()) {
@@ -228,7 +228,7 @@ class CallOf final : public Call {
     return status.ok() ? answer_(std::move(response_)) : answer_(status);
   }
 
-  // But for the sender always the same.
+  // Always the same except for the sender.
   Request request_;
   Answer<Response> answer_;
   Response response_;

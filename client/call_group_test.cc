@@ -34,7 +34,7 @@ class CallGroupTest : public ::testing::Test {
     context_->Hear(news);
   }
 
-  // Applies a push at ps 1; `next_` is said to its answers.
+  // Applies a push at ps 1; answers to it return `next_`.
   void Apply(CallGroup* calls) {
     proto::ApplyRequest request;
     request.set_sequence(7);
@@ -68,7 +68,7 @@ TEST_F(CallGroupTest, ACallSaysWhoAsksAndEndsWithItsAnswer) {
   EXPECT_EQ(call.request.sender().SerializeAsString(),
             sender_->SerializeAsString());
   EXPECT_EQ(call.request.sequence(), 7);
-  // For the answer, beyond the time that it is parked.
+  // The time for the answer, in addition to the time that it is parked.
   EXPECT_EQ(call.timeout(), context_->timing.attempt + absl::Seconds(5));
   EXPECT_THAT(answers_, IsEmpty());
   call.Answer(proto::ApplyResponse());

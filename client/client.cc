@@ -27,7 +27,7 @@ Client::Client(Options options, Transport* transport)
 
 Client::~Client() {
   news_calls_.Cancel();
-  std::shared_ptr<GenerationState> last;  // goes without the lock
+  std::shared_ptr<GenerationState> last;  // destroyed without the lock
   absl::MutexLock lock(&context_->mutex);
   last.swap(generation_);
 }
@@ -49,12 +49,12 @@ absl::StatusOr<std::shared_ptr<GenerationState>> Client::ReadyToWork() const {
 absl::Status Client::CheckMember() const {
   if (member_) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "this client only reads: it is no worker or chief of the cluster");
+      "this client only reads: it is not a worker or chief of the cluster");
 }
 
 std::function<std::string()> Client::ByCoordinator(
     const std::string& what) const {
-  return [what, name = PsName()] { return absl::StrCat(what, " by ", name); };
+  return [what, name = PsName()] { return absl::StrCat(what, " from ", name); };
 }
 
 std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
@@ -71,15 +71,14 @@ std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
                      /*regardless=*/false, /*ends_with_job=*/true});
 }
 
-// Asks for the placement until the variables are there, in the newest
-// generation.
+// Asks for the placement until the variables exist, in the newest generation.
 class Client::VariablesQuestion : public VariablesRequest {
  public:
   VariablesQuestion(Client* client, std::optional<uint64_t> given_through)
       : client_(*client),
         context_(*client->context_),
         given_through_(given_through) {
-    // What is there need not be asked for.
+    // No need to ask if the variables are already known.
     if (client_.Ready().ok()) {
       found_ = Variables::kReady;
       return;
@@ -142,7 +141,7 @@ class Client::VariablesQuestion : public VariablesRequest {
 
  private:
   std::string Missing() const {
-    std::string text = absl::StrCat("the variables, of ", client_.PsName());
+    std::string text = absl::StrCat("the variables of ", client_.PsName());
     if (!waiting_for_.empty()) {
       absl::StrAppend(&text, "; it waits for ", waiting_for_);
     }
@@ -170,9 +169,9 @@ class Client::VariablesQuestion : public VariablesRequest {
   std::string waiting_for_;
   proto::Sender sender_;
   std::optional<absl::StatusOr<Variables>> found_;
-  // Where first values are wanted.
+  // Set if first values are wanted.
   proto::Declaration declaration_;
-  // Goes first.
+  // Destroyed first.
   std::unique_ptr<Question<proto::GetPlacementResponse>> question_;
 };
 
@@ -201,9 +200,10 @@ absl::Status Client::Enter(const proto::Sender& sender,
     declaration_ = std::make_unique<const proto::Declaration>(
         generation->placement.layout.declaration());
   }
-  // Of two callers at a time, the first sets it: handles may use it already.
+  // Of two concurrent callers the first sets it, because handles may already
+  // use it.
   if (generation_ == nullptr || !generation_->WhyOver().ok()) {
-    generation_.swap(generation);  // the old one goes without the lock
+    generation_.swap(generation);  // destroys the old one without the lock
     context_->step_waits_for.clear();
   }
   return absl::OkStatus();

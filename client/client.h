@@ -30,24 +30,25 @@
 
 namespace holdfast::client {
 
-// All that a client of a cluster decides, without a thread, a socket or a
-// session: what it sends goes by a Transport, what becomes of the job it is
-// told by Hear, and nothing here waits but the Await of a handle that is not
-// done. Cluster (cluster.cc) is this with a Wire and a Session.
+// The decision-making part of a cluster's client, without threads, sockets or a
+// session: it sends through a Transport, learns about the job's state through
+// Hear, and blocks only in the Await of a handle that is not done. Cluster
+// (cluster.cc) combines it with a Wire and a Session.
 //
 // Thread-safe. Handles must not outlive the Client.
 class Client {
  public:
   struct Options {
     Timing timing;
-    // As in Cluster::Options.
+    // See Cluster::Options.
     TaskId task = {kClientJob, 0};
     bool only_reads = false;
     int64_t part_bytes = kPartBytes;
-    // Bytes of a range that is lent, at least (docs/protocol/same_host.md).
+    // The minimum size of a range that is lent, in bytes
+    // (docs/protocol/same_host.md).
     uint64_t min_lent_bytes = kMinLentBytes;
     std::function<void(const std::string&)> on_waiting;
-    // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".
+    // Names for errors, indexed by ps: "/job:ps/task:1 (127.0.0.1:4001)".
     std::vector<std::string> ps_names;
   };
 
@@ -57,11 +58,11 @@ class Client {
 
   const std::shared_ptr<Context>& context() const { return context_; }
 
-  // What the session hears, for a client that has one.
+  // Takes news from the session, if the client has one.
   void Hear(const SessionNews& news) { context_->Hear(news); }
 
-  // As the functions of Cluster with these names. A Question's Await brings the
-  // errors of Cluster's function, too.
+  // These correspond to the functions of Cluster with the same names. A
+  // Question's Await returns the errors of Cluster's function, too.
   std::unique_ptr<Question<proto::DeclareResponse>> StartDeclare(
       const proto::Declaration& declaration);
   enum class Variables { kReady, kWanted };
@@ -69,13 +70,13 @@ class Client {
    public:
     // kWanted: the cluster lacks first values that the caller can give.
     virtual absl::StatusOr<Variables> Await(absl::Time deadline) = 0;
-    // After kWanted. `values` is called in this call. Errors: those of
+    // Only after kWanted. `values` is called within this call. Errors: those of
     // FirstValuesOf.
     virtual absl::StatusOr<std::unique_ptr<Giving>> StartGive(
         const FirstValues& values) = 0;
   };
-  // `given_through`: the caller can give first values, and has given those of
-  // generations up to this; 0: of none.
+  // `given_through`: the caller can give first values, and has given them for
+  // all generations up to this one (0: for none). Nullopt: it cannot.
   std::unique_ptr<VariablesRequest> StartAwaitVariables(
       std::optional<uint64_t> given_through = std::nullopt);
   bool rolled_back() const;
@@ -89,7 +90,7 @@ class Client {
   std::unique_ptr<PinRequest> StartPin(absl::Duration hold);
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result);
-  // Belong to no generation, as what is on disk.
+  // These belong to no generation, because they concern what is on disk.
   std::unique_ptr<Question<proto::NextEvaluationResponse>>
   StartNextEvaluation();
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
@@ -103,23 +104,23 @@ class Client {
       const proto::GetHistoryRequest& request);
   std::unique_ptr<Question<proto::TraceResponse>> StartTrace(
       const proto::TraceRequest& request);
-  // One call of what SaveCheckpoint makes: `look` as in Question.
+  // One of the calls that SaveCheckpoint makes. `look`: see Question.
   std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
       proto::CheckpointRequest request, const std::string& what,
       std::function<Next(const proto::CheckpointResponse&)> look);
-  // Likewise, at any time.
+  // These, too, may be called at any time.
   std::unique_ptr<Question<proto::StopResponse>> StartStopJob(
       const proto::StopRequest& request);
   std::unique_ptr<Question<proto::SetLearningRateResponse>>
   StartSetLearningRate(const proto::SetLearningRateRequest& request);
 
   // The generation to work in.
-  // Errors: FAILED_PRECONDITION before AwaitVariables; why nothing more can be
-  // done in it.
+  // Errors: FAILED_PRECONDITION before AwaitVariables; the reason if the
+  // generation is over.
   absl::StatusOr<std::shared_ptr<GenerationState>> Ready() const
       ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // The same, for what a caller that only reads may not do:
-  // FAILED_PRECONDITION.
+  // The same, for operations that a caller that only reads may not perform: it
+  // gets FAILED_PRECONDITION.
   absl::StatusOr<std::shared_ptr<GenerationState>> ReadyToWork() const
       ABSL_LOCKS_EXCLUDED(context_->mutex);
   absl::Status CheckMember() const;
@@ -130,12 +131,12 @@ class Client {
 
   const std::string& PsName() const { return context_->ps_names[0]; }
   std::function<std::string()> ByCoordinator(const std::string& what) const;
-  // Goes over to a generation, whose variables are there.
+  // Switches to a generation whose variables exist.
   absl::Status Enter(const proto::Sender& sender,
                      const proto::GetPlacementResponse& placement)
       ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // For a client without a session, whose call was refused: what has become of
-  // the job? The answer is told to the context.
+  // For a client without a session whose call was refused: asks what has become
+  // of the job, and passes the answer to the context.
   void LookForNews() ABSL_LOCKS_EXCLUDED(context_->mutex);
 
   // Whether the caller registers.
@@ -146,11 +147,11 @@ class Client {
 
   // Null before AwaitVariables.
   std::shared_ptr<GenerationState> generation_ ABSL_GUARDED_BY(context_->mutex);
-  // Likewise, then set once.
+  // Null before AwaitVariables, then set once.
   std::unique_ptr<const proto::Declaration> declaration_
       ABSL_GUARDED_BY(context_->mutex);
 
-  // Of LookForNews.
+  // Whether a call of LookForNews is in progress.
   bool looking_ ABSL_GUARDED_BY(context_->mutex) = false;
   CallGroup news_calls_;
   Linking linking_;

@@ -1,4 +1,4 @@
-// The whole client in one thread, over a transport that is worked by hand.
+// The whole client in one thread, over a transport that is operated by hand.
 #include "client/client.h"
 
 #include <memory>
@@ -19,7 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Given to Await of what is done; the transport fails the test for any wait.
+// Passed to the Await of handles that are done; the transport fails the test
+// for any wait.
 constexpr absl::Time kNow = absl::InfinitePast();
 
 class ClientMachineTest : public GenerationTest {
@@ -48,7 +49,7 @@ class ClientMachineTest : public GenerationTest {
     ASSERT_EQ(push->Add(1, b_), absl::OkStatus());
     ASSERT_EQ(push->Add(0, a_), absl::OkStatus());
   }
-  // All that is asked for, of this version.
+  // Answers with everything requested, at this version.
   void AnswerPull(uint32_t ps, uint64_t version) {
     auto pull = transport_.Take(rpc::kPull, ps);
     EXPECT_LE(pull.request.min_version(), version);
@@ -146,7 +147,7 @@ TEST_F(ClientMachineTest, WhereAllFitsInOneCallItIsOne) {
   EXPECT_EQ(push->Await(kNow)->verdict, proto::STALE);
 }
 
-// What has come of a lower version is pulled again.
+// Answers of a lower version are pulled again.
 TEST_F(ClientMachineTest, APullIsOfOneVersion_R7) {
   MakeClient(2, false);
   auto pull = client_->StartPull(GlobalStep(3), &values_);
@@ -199,7 +200,8 @@ TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
 }
 
 // Early stopping: the shards, which hear of the end last, park a pull of the
-// version that would have come. One that is there is still read.
+// next version, which will never exist. A version that exists can still be
+// read.
 TEST_F(ClientMachineTest, AParkedPullEndsWithTheJob) {
   for (const uint64_t newest : {7, 8}) {
     MakeClient(1, /*asynchronous=*/false);
@@ -293,7 +295,7 @@ TEST_F(ClientMachineTest, AJobThatIsDoneNeedsNoCoordinator) {
     return done;
   };
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(fail()) << i;
-  // A coordinator that is back is asked again.
+  // The coordinator is asked again when it is back.
   transport_.Take(rpc::kGetPlacement).Answer(proto::GetPlacementResponse());
   transport_.Pass(absl::Minutes(1));
   Hear(2, proto::DONE);
@@ -310,7 +312,7 @@ TEST_F(ClientMachineTest, AJobThatIsDoneNeedsNoCoordinator) {
   EXPECT_TRUE(absl::IsFailedPrecondition(over));
   EXPECT_THAT(std::string(over.message()),
               HasSubstr("ps 0: the job is done, and the ps has ended"));
-  // One that is there is waited for.
+  // A coordinator that is up is waited for.
   auto again = client_->StartAwaitVariables();
   transport_.Take(rpc::kGetPlacement).Answer(PlacementOf(2, false));
   ASSERT_TRUE(again->done());

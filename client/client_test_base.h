@@ -16,7 +16,7 @@
 
 namespace holdfast::client {
 
-// A cluster of two puppets, and a client of it as /job:worker/task:1.
+// A cluster of two puppet ps, and a client of it as /job:worker/task:1.
 //
 // The job has these variables. By default the puppets answer as if all went
 // well: pulls with the values of `version`, or of min_version if that is more;
@@ -39,10 +39,10 @@ class ClientTest : public ::testing::Test {
   ClientTest();
 
   FakePs& ps(uint32_t index) { return *ps_[index]; }
-  // Waits until no script runs any more: to be called before what a script
-  // refers to goes out of scope, where a call may still be out.
+  // Waits until no script is running. Must be called before anything that a
+  // script refers to goes out of scope, if a call may still be in progress.
   void StopPs();
-  // What the coordinator tells of the job: sessions hear at once.
+  // Sets what the coordinator says about the job; sessions hear it at once.
   void Tell(uint64_t generation, proto::JobPhase phase,
             const std::string& reason = "", uint64_t durable_step = 0);
   // "/job:ps/task:1 (127.0.0.1:4001)".
@@ -50,7 +50,7 @@ class ClientTest : public ::testing::Test {
 
   // Options for the cluster of the puppets.
   Cluster::Options OptionsFor(const TaskId& task) const;
-  // Connects, and waits for the variables. The test fails where that does.
+  // Connects, and waits for the variables. The test fails if that fails.
   std::unique_ptr<Cluster> ConnectReady(const Cluster::Options& options) const;
   std::unique_ptr<Cluster> ConnectReady() const {
     return ConnectReady(OptionsFor(kWorker));
@@ -60,32 +60,32 @@ class ClientTest : public ::testing::Test {
   static float Value(size_t variable, uint64_t element, uint64_t version);
   // All values at a version.
   static std::vector<std::vector<float>> ValuesAt(uint64_t version);
-  // The loss scale at a version, as those of neighbours are not.
+  // The loss scale at a version; differs between neighboring versions.
   static float LossScaleAt(uint64_t version);
-  // Fills in what `request` asks for, of `version`.
+  // Fills in what `request` asks for, at `version`.
   static absl::Status AnswerPull(const proto::PullRequest& request,
                                  uint64_t version,
                                  proto::PullResponse* response);
-  // ACCEPTED, with what `request` asks for, of `version`.
+  // Answers ACCEPTED, with what `request` asks for, at `version`.
   static absl::Status AnswerPushPull(const proto::PushPullRequest& request,
                                      uint64_t version,
                                      proto::PushPullResponse* response);
   static proto::Ticket TicketOf(uint64_t sequence);
-  // A ticket; the test fails where there is none.
+  // Takes a ticket; the test fails if there is none.
   static Ticket Take(Cluster* cluster);
   // The placement of the variables above.
   static void AnswerPlacement(proto::GetPlacementResponse* response);
 
-  // What ConnectReady uses; short, so that tests are. But a spent ticket is not
-  // told of in a call of its own.
+  // Used by ConnectReady; short, so that tests are fast. But a spent ticket is
+  // not reported in a separate call.
   Timing timing;
-  // What the job is, as a client hears.
+  // The job's mode, as clients hear it.
   std::atomic<bool> asynchronous = false;
-  // Or 1: then all variables are there.
+  // 2, or 1: then all variables are on ps 0.
   std::atomic<int> num_ps = 2;
-  // Whether all that is trained is on ps 0, and ps 1 has "c" alone.
+  // Whether all trainable variables are on ps 0, and ps 1 has only "c".
   std::atomic<bool> trains_on_ps_0 = false;
-  // That the placement is of.
+  // The generation of the placement.
   std::atomic<uint64_t> generation = kGeneration;
   // The newest version of the puppets.
   std::atomic<uint64_t> version = 0;
@@ -97,7 +97,7 @@ class ClientTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakePs>> ps_;
 };
 
-// A deadline that is not to be reached.
+// A deadline that should not be reached.
 absl::Time Late();
 absl::Time After(int milliseconds);
 

@@ -34,7 +34,7 @@ std::vector<std::string> PsAddresses(const ClusterSpec& cluster) {
   return addresses;
 }
 
-// Of the ps tasks, for errors and the log.
+// The names of the ps tasks, for errors and the log.
 std::vector<std::string> PsNames(const ClusterSpec& cluster) {
   std::vector<std::string> names;
   for (const std::string& address : PsAddresses(cluster)) {
@@ -73,7 +73,7 @@ class ClusterImpl : public Cluster {
         client_(ClientOptions(options_, timing), &wire_) {}
 
   ~ClusterImpl() override {
-    // After Leave, this does nothing; and nobody is there when all was silent.
+    // Does nothing after Leave. If the cluster is silent, nothing would answer.
     if (session_ != nullptr && !absl::IsUnavailable(session_->status())) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
                                 " ended without leaving the cluster"));
@@ -93,16 +93,17 @@ class ClusterImpl : public Cluster {
     const absl::Status connected = wire_.AwaitConnected(
         client_.context(), deadline, options_.fail_fast && !client_.member(),
         options_.give_up);
-    // There is nothing to do any more, as each call to come says.
+    // There is nothing left to do, as every later call reports.
     if (absl::IsAborted(connected) && state().phase() == proto::STOPPED) {
       return absl::OkStatus();
     }
     if (absl::IsInvalidArgument(connected) || absl::IsCancelled(connected)) {
-      // Its own mistake, or wish, does not end the job for the others.
+      // The caller's own mistake, or wish to give up, does not end the job for
+      // the others.
       LeaveShortly("");
     } else if (!connected.ok()) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
-                                " cannot go on: ", connected.message()));
+                                " cannot continue: ", connected.message()));
     }
     return connected;
   }
@@ -183,7 +184,7 @@ class ClusterImpl : public Cluster {
         client_.StartNextEvaluation()->Await(deadline);
     if (absl::IsFailedPrecondition(next.status()) &&
         state().phase() == proto::DONE) {
-      return std::nullopt;  // The ps have ended, too.
+      return std::nullopt;  // the ps have ended, too
     }
     if (!next.ok()) return next.status();
     if (next->has_checkpoint()) return next->checkpoint();
@@ -232,7 +233,7 @@ class ClusterImpl : public Cluster {
     request.set_wait_ms(
         absl::ToInt64Milliseconds(client_.context()->timing.park));
     for (;;) {
-      // What is asked for is told by the first answer.
+      // The first answer says which step will be saved.
       const absl::StatusOr<proto::CheckpointResponse> first =
           client_.StartCheckpoint(request, "a checkpoint", nullptr)
               ->Await(deadline);
@@ -253,7 +254,8 @@ class ClusterImpl : public Cluster {
       const absl::StatusOr<proto::CheckpointResponse> last =
           client_.StartCheckpoint(again, what, look)->Await(deadline);
       if (!last.ok()) return last.status();
-      // What was asked for may never come: the job has gone back behind it.
+      // The requested checkpoint may never come: the job has rolled back to
+      // before it.
       if (last->generation() != first->generation()) continue;
       if (last->durable_step() >= first->step()) return step;
       return absl::UnavailableError(
@@ -311,7 +313,7 @@ class ClusterImpl : public Cluster {
     options.deadline = deadline;
     options.attempt_timeout = client_.context()->timing.attempt;
     options.patience = options_.recovery_timeout;
-    // Later the calls that wait tell of a coordinator that is silent.
+    // Once joined, waiting calls report that the coordinator is silent.
     options.on_waiting = [this](const std::string& what) {
       if (!joined_ && options_.on_waiting) options_.on_waiting(what);
     };
@@ -332,10 +334,10 @@ class ClusterImpl : public Cluster {
   }
 
   const Options options_;
-  // Each uses those before it.
+  // Each of these uses those before it.
   Wire wire_;
   Client client_;
-  // The session is open.
+  // Whether the session is open.
   std::atomic<bool> joined_{false};
   // Null for a client that only reads.
   std::unique_ptr<Session> session_;
@@ -345,13 +347,13 @@ absl::Status CheckOptions(const Cluster::Options& options) {
   if (options.part_bytes < static_cast<int64_t>(sizeof(float)) ||
       options.part_bytes > kMaxPartBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("part_bytes is ", options.part_bytes, ", not in ",
+        absl::StrCat("part_bytes is ", options.part_bytes, ", must be from ",
                      sizeof(float), " to ", kMaxPartBytes));
   }
   if (options.task.job == kClientJob) return absl::OkStatus();
   if (options.task.job == kPsJob) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.task.ToString(), " is no client of its cluster"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.task.ToString(), " is not a client of its cluster"));
   }
   return options.cluster.CheckTask(options.task);
 }

@@ -39,7 +39,7 @@ TEST_F(ConnectTest, AWorkerRegisters) {
   EXPECT_EQ(request.num_workers(), 2);
   EXPECT_EQ(request.address(), "");
 
-  // From then on its calls say which life of which task speaks.
+  // From then on its calls carry the task and its incarnation.
   const proto::Sender sender = ps(0).place.requests()[0].sender();
   EXPECT_EQ(sender.task().job(), "worker");
   EXPECT_EQ(sender.task().index(), 1);
@@ -70,7 +70,7 @@ TEST_F(ConnectTest, AWorkerMayLookBeforeItRegisters) {
   options.only_reads = true;
   auto cluster = ConnectReady(options);
   EXPECT_THAT(ps(0).do_register.requests(), SizeIs(0));
-  // Under its own name, which is that of its certificate.
+  // Under its own name, as in its certificate.
   const proto::Sender sender = ps(0).place.requests()[0].sender();
   EXPECT_EQ(sender.task().job(), "worker");
   EXPECT_EQ(sender.incarnation(), 0);
@@ -123,7 +123,7 @@ TEST_F(ConnectTest, AJobThatIsDoneNeedsNoOtherPs) {
   auto cluster = Connect(options, timing);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ((*cluster)->state().phase(), proto::DONE);
-  // Nor does the coordinator stay for ever.
+  // Nor does the coordinator stay up forever.
   ps(0).Stop();
   EXPECT_TRUE(absl::IsFailedPrecondition(
       (*cluster)->Declare({}, absl::InfiniteFuture())));
@@ -135,7 +135,7 @@ TEST_F(ConnectTest, RefusesOptionsThatCannotBe) {
   Cluster::Options options = OptionsFor(kWorker);
   options.part_bytes = 3;
   EXPECT_THAT(Message(Connect(options, timing).status()),
-              HasSubstr("part_bytes is 3, not in 4 to"));
+              HasSubstr("part_bytes is 3, must be from 4 to"));
   options.part_bytes = int64_t{1} << 40;
   EXPECT_TRUE(absl::IsInvalidArgument(Connect(options, timing).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
@@ -196,9 +196,9 @@ TEST_F(ClusterTest, SaysWhomTheVariablesWaitFor) {
   ASSERT_TRUE(cluster.ok());
   const absl::Status status = (*cluster)->AwaitVariables(After(300));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  const std::string what = absl::StrCat("the variables, of ", PsName(0),
+  const std::string what = absl::StrCat("the variables of ", PsName(0),
                                         "; it waits for /job:worker/task:0");
-  EXPECT_EQ(status.message(), absl::StrCat("waited in vain for ", what));
+  EXPECT_EQ(status.message(), absl::StrCat("timed out waiting for ", what));
   absl::MutexLock lock(&mutex);
   EXPECT_THAT(told, ::testing::Contains(what));
 }
@@ -214,8 +214,8 @@ TEST_F(ClusterTest, TestsThePlacement) {
   const absl::Status status = (*cluster)->AwaitVariables(Late());
   EXPECT_EQ(status, absl::InternalError(absl::StrCat(
                         PsName(0),
-                        ": placement: the slices of \"c\" do not cover its 1 "
-                        "elements once each")));
+                        ": placement: the slices of \"c\" do not cover each of "
+                        "its 1 elements exactly once")));
 }
 
 TEST_F(ClusterTest, AJobThatIsDoneHasNoVariables) {
@@ -259,7 +259,7 @@ TEST_F(ClusterTest, AFailureToldInAnAnswerEndsEveryWait) {
   EXPECT_EQ(cluster->Declare({}, Late()), reason);
   EXPECT_EQ(cluster->state().phase(), proto::FAILED);
   EXPECT_EQ(cluster->state().reason(), "/job:worker/task:0 was lost");
-  // To see what became of the job, and to say good-bye, is still possible.
+  // It is still possible to see what became of the job, and to leave.
   EXPECT_TRUE(cluster->GetStatus(Late()).ok());
   EXPECT_TRUE(cluster->Leave("", Late()).ok());
 }
@@ -296,7 +296,7 @@ TEST_F(ClusterTest, ASilentCoordinatorEndsAWait) {
   EXPECT_THAT(Message(status),
               HasSubstr(absl::StrCat("/job:ps/task:0 at ", ps(0).address(),
                                      ": no answer for 300ms")));
-  // The job may go on without it.
+  // The job may continue without it.
   EXPECT_NE(cluster->state().phase(), proto::FAILED);
   cluster.reset();
   EXPECT_THAT(ps(0).leave.requests(), SizeIs(0));

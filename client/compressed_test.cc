@@ -1,4 +1,4 @@
-// Gradients and values that travel otherwise than as they are.
+// Gradients and values that are sent with an encoding.
 
 #include <cstring>
 #include <memory>
@@ -18,7 +18,7 @@ using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-// What travels of "b": BFLOAT16 both ways.
+// "b" is sent as BFLOAT16 in both directions.
 class CompressedTest : public ClientTest {
  protected:
   void TearDown() override {
@@ -49,7 +49,7 @@ class CompressedTest : public ClientTest {
     ASSERT_NE(cluster_, nullptr);
   }
 
-  // Has the next contributions told so.
+  // Makes the next contributions get this verdict.
   void Answer(proto::Verdict verdict) {
     ps(0).contribute.Do([verdict](int, const auto& request, auto* response) {
       response->set_verdict(verdict);
@@ -63,7 +63,7 @@ class CompressedTest : public ClientTest {
     });
   }
 
-  // A push of 1 + 2^-9 in each element, of so many examples.
+  // Pushes 1 + 2^-9 in each element, with so many examples.
   void Push(uint64_t examples) {
     const std::vector<float> a(6, kGradient);
     const std::vector<float> b(8, kGradient);
@@ -90,7 +90,7 @@ class CompressedTest : public ClientTest {
     push_.reset();
   }
 
-  // What has come at the first ps of the last push.
+  // The tensors of the last push that arrived at the first ps.
   std::vector<proto::TensorPart> LastTensors() {
     std::vector<proto::TensorPart> tensors;
     if (num_ps == 1) {
@@ -114,9 +114,9 @@ class CompressedTest : public ClientTest {
     return halves;
   }
 
-  // BFLOAT16 has 1 and 1 + 2^-7. Of pushes that count the first two send 1, and
-  // leave 2^-9 and 2^-8; the third has 1 + 3 x 2^-9, which is nearer to the
-  // latter.
+  // BFLOAT16 can represent 1 and 1 + 2^-7. The first two pushes that count send
+  // 1, and leave 2^-9 and 2^-8; the third has 1 + 3 x 2^-9, which is nearer to
+  // 1 + 2^-7.
   static constexpr float kGradient = 1 + 1.0f / 512;
   static constexpr uint16_t kOne = 0x3f80;
   static constexpr uint16_t kNext = 0x3f81;
@@ -137,7 +137,7 @@ TEST_F(CompressedTest, GradientsAreSentAsDeclared) {
   EXPECT_EQ(bytes_of_b, 16u);
 }
 
-// In one call where there is one ps, and else in several.
+// In one call if there is one ps, otherwise in several.
 TEST_F(CompressedTest, WhatIsLeftOfPushesThatCountIsSent) {
   for (const int count : {1, 2}) {
     ConnectTo(count);
@@ -237,7 +237,7 @@ TEST_F(CompressedTest, ValuesInAnotherEncodingAreAnError) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(
       std::string(status.message()),
-      HasSubstr("of variable \"b\" were asked for, and came in encoding "
+      HasSubstr("of variable \"b\" were requested, but arrived in encoding "
                 "0"));
 }
 

@@ -21,7 +21,7 @@ Form FormOf(const proto::Compression& compression, const ElementRange& range) {
   return {compression.push(), kept, bytes};
 }
 
-// The next address for elements.
+// The size, rounded up to the alignment of elements.
 uint64_t Aligned(uint64_t bytes) {
   return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
 }
@@ -55,7 +55,7 @@ GradientEncoder::Values GradientEncoder::TakeSpare(Variable* variable) {
 std::shared_ptr<char> GradientEncoder::FindMemory(Variable* variable) {
   for (const std::shared_ptr<char>& memory : variable->memory) {
     if (memory.use_count() > 1) continue;
-    // After the last read by whoever has let go of it.
+    // Orders this after the last read by the thread that released the memory.
     std::atomic_thread_fence(std::memory_order_acquire);
     return memory;
   }
@@ -81,14 +81,14 @@ GradientEncoder::Encoded GradientEncoder::Encode(
       variable.residual = kept->second.after;
     }
     change = kept->second;
-    // The same is left of a push that is encoded again; but later ones may have
-    // begun from there.
+    // Encoding a push again leaves the same residual; but later pushes may
+    // already have started from the one kept.
     if (again) change.after = TakeSpare(&variable);
     memory = FindMemory(&variable);
   }
 
-  // Nobody else has change.after and memory: a push that is settled meanwhile
-  // leaves them alone.
+  // No other thread uses change.after and memory: a push that is settled
+  // meanwhile leaves them alone.
   char* to = memory.get();
   Encoded encoded;
   for (const ElementRange& range : variable.ranges) {
@@ -128,7 +128,7 @@ void GradientEncoder::Forget(PushSequence through) {
 
 void GradientEncoder::Keep(Changes changes) {
   for (auto& [index, change] : changes) {
-    // Nobody needs it unless an earlier push, or a later one, may be undone.
+    // It may be reused unless an earlier or a later push may still be undone.
     if (change.before.use_count() == 1) {
       variables_[index].spare = std::move(change.before);
     }
@@ -145,7 +145,8 @@ void GradientEncoder::Undo(Changes changes) {
       }
       continue;
     }
-    // Into memory of its own: the pushes after this one know what they found.
+    // In separate memory, since later pushes keep references to the residuals
+    // they started from.
     const Values undone = TakeSpare(&variable);
     for (size_t i = 0; i < undone->size(); ++i) {
       (*undone)[i] =

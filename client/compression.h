@@ -17,41 +17,42 @@
 
 namespace holdfast::client {
 
-// Encodes the gradients of a worker's pushes as the declaration says, with
-// error feedback: what was not sent of a variable's gradient, its residual, is
-// added to the next one (Seide et al. 2014; Stich et al. 2018; Karimireddy et
+// Encodes the gradients of a worker's pushes as declared, with error feedback:
+// the part of a variable's gradient that was not sent, the residual, is added
+// to the next gradient (Seide et al. 2014; Stich et al. 2018; Karimireddy et
 // al. 2019).
 //
-// A push that does not count takes what it did to the residuals with it: each
-// is again what it was before that push, but for what later pushes have done to
-// it. Residuals live as long as this object: those of a generation of the job,
-// in one life of a worker.
+// If a push does not count, its changes to the residuals are undone: each
+// residual is what it was before that push, apart from the changes by later
+// pushes. Residuals live as long as this object, that is, for one generation of
+// the job in one life of a worker.
 //
-// A variable that is encoded costs its size twice, and once more for each
-// further push whose fate is not known; and what is sent of it.
+// An encoded variable costs memory of twice its size, once more for each
+// further push whose fate is unknown, plus the encoded bytes.
 //
 // Thread-safe.
 class GradientEncoder {
  public:
-  // `push`: how pushes are spread over messages.
+  // `push`: the plan by which pushes are spread over messages.
   GradientEncoder(const Layout& layout, const Plan& push);
 
-  // Whether gradients of this variable are sent otherwise than as they are.
+  // Whether gradients of this variable are encoded.
   bool Encodes(size_t variable) const {
     return !variables_[variable].ranges.empty();
   }
 
-  // The gradient of a variable that Encodes, by its ranges' first elements;
-  // EXACT where that is no longer. Again for the same push, with the same
-  // gradient: the same bytes.
+  // Encodes the gradient of a variable for which Encodes() is true. The result
+  // maps each range's first element to its encoding, which is EXACT if that
+  // takes no more bytes. Repeated calls for the same push with the same
+  // gradient return the same bytes.
   using Encoded = std::map<uint64_t, EncodedElements>;
   Encoded Encode(PushSequence push, size_t variable,
                  absl::Span<const float> gradient) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What became of a push. The first that is said of it stands.
+  // Says what became of a push. Only the first call for a push has an effect.
   void Settle(PushSequence push, bool counts) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whatever is not known of pushes up to `through` will not be known any more:
-  // they are taken to count.
+  // The fate of pushes up to `through`, if unknown so far, will never be known:
+  // they are assumed to count.
   void Forget(PushSequence through) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -60,13 +61,13 @@ class GradientEncoder {
   struct Variable {
     proto::Compression compression;
     uint64_t size = 0;
-    // Of the push plan. None: it is not encoded.
+    // Its ranges in the push plan. Empty: it is not encoded.
     std::vector<ElementRange> ranges;
     // Null: zeros.
     Values residual;
     // Memory for the next residual.
     Values spare;
-    // For what is sent, of as many pushes as are under way at a time.
+    // Memory for the encoded gradient; one buffer for each push in progress.
     uint64_t encoded_bytes = 0;
     std::vector<std::shared_ptr<char>> memory;
   };
@@ -75,7 +76,7 @@ class GradientEncoder {
     Values before;
     Values after;
   };
-  // By variable.
+  // Indexed by variable.
   using Changes = std::map<size_t, Change>;
 
   void Keep(Changes changes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,9 +86,9 @@ class GradientEncoder {
   Values TakeSpare(Variable* variable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
-  // Residuals and memory under the lock; the rest is never changed.
+  // Residuals and memory are guarded by the lock; the rest never changes.
   std::vector<Variable> variables_;
-  // Of pushes whose fate is not known.
+  // The changes of pushes whose fate is unknown.
   std::map<PushSequence, Changes> changes_ ABSL_GUARDED_BY(mutex_);
 };
 

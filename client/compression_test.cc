@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::Key;
 
 // "v0" [20] in parts of 8 elements, TOP_K of half; "v1" [3], EXACT; "v2" [1],
-// INT8; "v3" [4], INT8, which is not trained.
+// INT8; "v3" [4], INT8, not trainable.
 struct Model {
   Model() : layout(MakeLayout()), plan(PlanPush(layout, 8 * sizeof(float))) {}
 
@@ -48,7 +48,7 @@ struct Model {
   const Plan plan;
 };
 
-// Twenty elements of which the i-th is `values[i]`, and 0 from there on.
+// Twenty elements: `values`, followed by zeros.
 std::vector<float> Gradient(std::vector<float> values) {
   values.resize(20);
   return values;
@@ -77,7 +77,7 @@ class GradientEncoderTest : public ::testing::Test {
   std::vector<float> Send(uint64_t push, const std::vector<float>& values) {
     return Decoded(encoder_.Encode(PushSequence(push), 0, Gradient(values)));
   }
-  // Without elements nothing is added to what is left.
+  // A gradient of zeros adds nothing to the residual.
   std::vector<float> Rest(uint64_t push) { return Send(push, {}); }
 
   const Model model_;
@@ -128,7 +128,7 @@ TEST_F(GradientEncoderTest, APushThatDoesNotCountHasNeverBeen) {
   encoder_.Settle(PushSequence(1), true);
   Send(2, {100, 100, 1e-7f, 1e-7f});
   encoder_.Settle(PushSequence(2), false);
-  encoder_.Settle(PushSequence(2), true);  // the first stands
+  encoder_.Settle(PushSequence(2), true);  // the first call counts
   EXPECT_EQ(Rest(3), Gradient({1, 2}));
   encoder_.Settle(PushSequence(3), false);
   EXPECT_EQ(Rest(4), Gradient({1, 2}));

@@ -9,7 +9,7 @@
 
 namespace holdfast::client {
 
-// Cluster::Connect with a patience of the caller's choice, for tests.
+// Cluster::Connect with timeouts of the caller's choice, for tests.
 absl::StatusOr<std::unique_ptr<Cluster>> Connect(Cluster::Options options,
                                                  const Timing& timing);
 

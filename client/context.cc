@@ -21,7 +21,8 @@ Context::Context(Options options, Transport* transport)
 
 void Context::Hear(const SessionNews& news) {
   absl::MutexLock lock(&mutex);
-  // First: a silent coordinator is not a job that has failed.
+  // Before the state: a silent coordinator does not mean that the job has
+  // failed.
   if (ended_.ok()) ended_ = news.status;
   durable_step_ = IsRolledBack(news.sender)
                       ? news.durable_step

@@ -18,20 +18,20 @@
 
 namespace holdfast::client {
 
-// What the handles of one client, and the calls that outlive them, share: the
-// news of the job, and the way to the ps tasks.
+// State shared by the handles of one client, and by the calls that outlive
+// them: the news of the job, and the transport to the ps tasks.
 //
 // Thread-safe. `mutex` guards the state of every handle: there is little of it,
-// and values are moved without it.
+// and tensors are moved without the lock.
 class Context {
  public:
   struct Options {
     Timing timing;
-    // Who asks.
+    // The caller.
     TaskId task;
-    // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".
+    // Names for errors, indexed by ps: "/job:ps/task:1 (127.0.0.1:4001)".
     std::vector<std::string> ps_names;
-    // As Cluster::Options.on_waiting. May be empty.
+    // See Cluster::Options::on_waiting. May be empty.
     std::function<void(const std::string&)> on_waiting;
     // Called without locks when a peer has refused a call for a reason that
     // only news of the job can explain. May be empty.
@@ -46,33 +46,34 @@ class Context {
   const std::function<void(const std::string&)> on_waiting;
   const std::function<void()> on_unexplained;
   Transport& transport;
-  // That of the transport.
+  // The transport's mutex.
   absl::Mutex& mutex;
 
   uint32_t num_ps() const { return static_cast<uint32_t>(ps_names.size()); }
 
-  // Takes over what the session has heard. Its end ends the context.
+  // Takes news from the session. The session's end ends the context.
   void Hear(const SessionNews& news) ABSL_LOCKS_EXCLUDED(mutex);
-  // Ends the context for a reason of the caller's own.
+  // Ends the context for the caller's reason.
   void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex);
-  // Takes note of what an answer says about the job; FAILED and STOPPED end the
+  // Notes what an answer says about the job; FAILED and STOPPED end the
   // context.
-  // Who has no session learns of generations from here. `state`: null where the
-  // answer has none.
+  // A client without a session learns of generations this way. `state`: null if
+  // the answer has none.
   void Note(uint64_t generation, const proto::JobState* state,
             std::optional<uint64_t> durable_step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Who asks, in the newest life and generation heard of.
+  // The caller, with the newest incarnation and generation known.
   const proto::Sender& sender() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return sender_;
   }
-  // Whether the job has begun another generation than that of `sender`, or goes
-  // on with another life of the task.
+  // Whether the job is in another generation than `sender`, or continues with
+  // another life of the task.
   bool IsRolledBack(const proto::Sender& sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
-  // Whether calls of `sender` cannot succeed any more, and why; null: calls
-  // of the newest. The reason is that of the end of the context, or ABORTED.
+  // Whether calls of `sender` can no longer succeed, and why. Null: calls that
+  // are made in the newest generation. The reason is why the context ended, or
+  // ABORTED.
   bool IsOver(const proto::Sender* sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
   absl::Status WhyOver(const proto::Sender* sender) const
@@ -86,19 +87,19 @@ class Context {
   }
 
   // What the open step waits for, as last heard: "step 11 waits for
-  // /job:worker/task:1". Empty when nothing is known.
+  // /job:worker/task:1". Empty if unknown.
   std::string step_waits_for ABSL_GUARDED_BY(mutex);
 
  private:
-  // An end is final.
+  // Takes a new state, unless the job has already ended: an end is final.
   void NoteState(const proto::JobState& state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Why everything has ended. OK until then.
+  // Why the context has ended. OK until then.
   absl::Status ended_ ABSL_GUARDED_BY(mutex);
   proto::Sender sender_ ABSL_GUARDED_BY(mutex);
   proto::JobState state_ ABSL_GUARDED_BY(mutex);
-  // In the newest generation.
+  // The durable step of the newest generation.
   uint64_t durable_step_ ABSL_GUARDED_BY(mutex) = 0;
 };
 

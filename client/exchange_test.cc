@@ -1,5 +1,4 @@
-// Push::Contribute with values to pull: where all is in one call, and where it
-// is not.
+// Push::Contribute with values to pull: in one call, and in several.
 
 #include <algorithm>
 #include <cstring>
@@ -56,7 +55,7 @@ class ExchangeTest : public ClientTest {
     push_ = cluster_->StartPush(GlobalStep(7));
     AddAll();
   }
-  // The same of a ticket, on version 9.
+  // The same with a ticket, on version 9.
   void StartTicket() {
     asynchronous = true;
     if (cluster_ == nullptr) ConnectWithParts(1 << 20);
@@ -111,7 +110,7 @@ class ExchangeTest : public ClientTest {
     EXPECT_THAT(next_.All(), ElementsAreArray(ValuesAt(version)));
     EXPECT_EQ(next_.loss_scale, LossScaleAt(version));
   }
-  // Of what the next request for a ticket tells.
+  // The number of spent tickets that the next request for a ticket reports.
   size_t NumSpent() {
     Take(cluster_.get());
     return ps(0).take_ticket.requests().back().spent_size();
@@ -275,14 +274,14 @@ TEST_F(ExchangeTest, ADeadlineNamesThePsWithoutRoom) {
   ps(0).push_pull.AwaitCalls(2);
   EXPECT_EQ(push_->Await(After(50)).status(),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for ", PsName(0), ": 2 pushes are here")));
+                "timed out waiting for ", PsName(0), ": 2 pushes are here")));
   const int calls = ps(0).push_pull.num_calls();
-  // It is not sent any more.
+  // It is no longer sent.
   EXPECT_TRUE(cluster_->GetStatus(Late()).ok());
   EXPECT_EQ(ps(0).push_pull.num_calls(), calls);
 }
 
-// What is lost on the way is sent again as it was.
+// What is lost on the way is sent again unchanged.
 TEST_F(ExchangeTest, IsSentAgainUntilItIsAnswered) {
   timing.tensors_attempt = absl::Milliseconds(100);
   ps(0).push_pull.Do([&](int call, const auto& request, auto* response) {
@@ -454,9 +453,10 @@ TEST_F(ExchangeTest, ValuesThatWereNotAskedForAreAnError) {
   });
   StartPush();
   Contribute(&next_);
-  EXPECT_EQ(push_->Await(Late()).status(),
-            absl::InternalError(absl::StrCat(
-                PsName(0), ": 4 ranges were asked for, and 3 tensors came")));
+  EXPECT_EQ(
+      push_->Await(Late()).status(),
+      absl::InternalError(absl::StrCat(
+          PsName(0), ": 4 ranges were requested, but 3 tensors arrived")));
 }
 
 TEST_F(ExchangeTest, ADeadlineNamesWhoseVerdictIsMissing) {
@@ -465,7 +465,7 @@ TEST_F(ExchangeTest, ADeadlineNamesWhoseVerdictIsMissing) {
   Contribute(&next_);
   EXPECT_EQ(push_->Await(After(100)).status(),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the verdict on push 1 by ", PsName(0))));
+                "timed out waiting for the verdict on push 1 by ", PsName(0))));
 }
 
 // An error gives the memory of the values back: later answers are not written
@@ -491,7 +491,7 @@ TEST_F(ExchangeTest, AfterAnErrorTheValuesAreTheCallers) {
     for (float& value : next_.Write(v, next_.Of(v).size())) value = -1;
   }
   given_back.Notify();
-  // By its end the answers to the other one would have come.
+  // By its end the answers to the other pull would have arrived.
   Parameters others;
   ASSERT_TRUE(cluster_->StartPull(GlobalStep(8), &others)->Await(Late()).ok());
   for (const absl::Span<const float> values : next_.All()) {
@@ -529,7 +529,7 @@ TEST_F(ExchangeTest, IsDestroyedWhileItIsUnderWay) {
   });
   ConnectWithParts(1 << 20);
   {
-    // Nobody may look at these afterwards.
+    // Nothing may read these afterwards.
     const auto a = std::make_unique<std::vector<float>>(a_);
     const auto b = std::make_unique<std::vector<float>>(b_);
     const auto next = std::make_unique<Parameters>();
@@ -543,7 +543,7 @@ TEST_F(ExchangeTest, IsDestroyedWhileItIsUnderWay) {
   TearDown();
 }
 
-// A pause after a refusal is one of the moments in which it may end.
+// For example, during the pause after a refusal.
 TEST_F(ExchangeTest, IsDestroyedAtAnyMoment) {
   ps(0).push_pull.Do([](int call, const auto& request, auto* response) {
     if (call % 3 == 0) return absl::ResourceExhaustedError("no room");
@@ -554,7 +554,7 @@ TEST_F(ExchangeTest, IsDestroyedAtAnyMoment) {
   for (int i = 0; i < 100; ++i) {
     StartPush();
     Contribute(&next_);
-    // Which may have passed.
+    // The deadline may have passed already.
     (void)push_->Await(SteadyNow() + absl::Microseconds(50 * i));
     push_.reset();
   }
@@ -589,7 +589,7 @@ TEST_F(ExchangeTest, PushApplicationAndPullAreOneCall) {
   EXPECT_THAT(request.tensors(), Not(IsEmpty()));
   EXPECT_THAT(request.ranges(), SizeIs(4));
 
-  // It is told to the coordinator, once.
+  // It is reported to the coordinator, once.
   EXPECT_EQ(NumSpent(), 1);
   const auto spent = ps(0).take_ticket.requests().back().spent(0);
   EXPECT_EQ(spent.sequence(), 1);

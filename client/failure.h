@@ -7,33 +7,33 @@
 
 namespace holdfast {
 
-// What an error of a Cluster means for the worker.
+// What an error returned by a Cluster means for the worker.
 enum class Failure {
   // The caller's mistake.
   kInvalid,
-  // The caller has cancelled it.
+  // The caller has cancelled the call.
   kCancelled,
-  // The job went back to an earlier state, and goes on.
+  // The job rolled back to an earlier state, and continues.
   kRolledBack,
-  // This worker was shut out.
+  // This worker was fenced.
   kFenced,
   kJobFailed,
-  // An operator has stopped the job; it can be started again, and goes on.
+  // An operator has stopped the job; it continues when it is started again.
   kJobStopped,
-  // A task is out of reach, or what was waited for did not come.
+  // A task cannot be reached, or a wait timed out.
   kUnavailable,
-  // It contradicts what stands in the cluster.
+  // The request contradicts what the cluster already has.
   kRefused,
-  // A ps answered what cannot be.
+  // A ps sent an impossible answer.
   kInternal,
 };
 
 Failure FailureOf(const absl::Status& error, const Cluster& cluster);
 
-// Whether `error`, with which a worker ends while the job is as `state` says,
-// leaves the job as it is: the worker was shut out, or ps or coordinator are
-// out of its reach. Another in its place, or itself started again, may go on.
-// Any other error is the job's own, and ends it.
+// Whether `error`, with which a worker ends while the job is in `state`,
+// concerns only this worker: it was fenced, or cannot reach a ps or the
+// coordinator. Then a replacement, or the same worker after a restart, may
+// continue. Any other error is the job's, and ends it.
 bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 
 }  // namespace holdfast

@@ -21,7 +21,7 @@ TEST(IsWorkersOwnTest, Table) {
       EXPECT_FALSE(IsWorkersOwn(error, state)) << error;
     }
   }
-  // A job at its end does not go on.
+  // A job that has ended does not continue.
   for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
     state.set_phase(phase);
     EXPECT_FALSE(IsWorkersOwn(absl::UnavailableError("x"), state));

@@ -135,7 +135,7 @@ class FakeCluster::FakePush final : public Cluster::Push {
     return Outcome{verdict_};
   }
 
-  // What was handed in must still be there.
+  // Checks that the gradients that were handed in are unchanged.
   void CheckMemory() {
     absl::MutexLock lock(&cluster_->mutex_);
     for (const auto& [variable, gradient] : gradients_) {
@@ -160,7 +160,7 @@ class FakeCluster::FakePush final : public Cluster::Push {
 
 class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
  public:
-  // `answer`: a ticket, an error, or, while the request is parked, neither.
+  // `answer`: a ticket, an error, or, while the request is parked, nullopt.
   FakeTicketRequest(FakeCluster* cluster, uint64_t sequence,
                     absl::StatusOr<std::optional<Ticket>> answer)
       : cluster_(cluster), sequence_(sequence), answer_(std::move(answer)) {}

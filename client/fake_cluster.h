@@ -18,73 +18,77 @@
 
 namespace holdfast {
 
-// A cluster that does as a test has written down, and writes down what it was
-// asked. Without other orders it accepts every push, and a pull finds the
-// version that it asks for; in an asynchronous job that which counts the pushes
-// whose application the worker has awaited. At version v every value of every
-// variable and every row is v, and the loss scale, as that of ticket v, is 2^v.
+// A cluster that follows a test's script, and records its calls. By default it
+// accepts every push, and a pull finds the version that it asks for, or, in an
+// asynchronous job, the number of pushes whose application the worker has
+// awaited. At version v every value of every variable and every row is v, and
+// the loss scale, like that of ticket v, is 2^v.
 //
-// The tickets of a declaration that has some go to this worker, in order; one
-// whose push is not ACCEPTED is handed out again. A worker that holds more than
-// it may is refused, as by the coordinator.
+// If the declaration has tickets, they go to this worker, in order; a ticket
+// whose push is not ACCEPTED is handed out again. As with the coordinator, a
+// worker that holds more tickets than it may is refused.
 //
-// Orders are given before the worker begins. Thread-safe from then on.
+// The script must be complete before the worker begins. Thread-safe from then
+// on.
 class FakeCluster final : public Cluster {
  public:
-  // What AwaitVariables finds, whoever declared it.
+  // `declaration`: what AwaitVariables finds, regardless of Declare.
   explicit FakeCluster(const proto::Declaration& declaration);
 
-  // Orders.
+  // The script.
 
   // The verdict on the contribution to (step, seat).
   std::map<std::pair<uint64_t, uint32_t>, proto::Verdict> verdicts;
-  // The verdict on the n-th push, of an asynchronous job.
+  // The verdict on the n-th push of an asynchronous job.
   std::map<uint64_t, proto::Verdict> applied_verdicts;
-  // What a pull of at least this version finds.
+  // The version that a pull of at least the given version finds.
   std::map<uint64_t, uint64_t> newest;
-  // The tickets that this worker gets, by default all. Others go to others, and
-  // are spent by the end.
+  // The tickets that this worker gets; by default all. The rest go to other
+  // workers, and are spent by the end.
   std::deque<uint64_t> tickets;
-  // The global step that the ticket for the n-th push is given at. Default: the
-  // greatest version that a pull has found.
+  // The global step at which the ticket for the n-th push is given. Default:
+  // the greatest version that a pull has found.
   std::map<uint64_t, uint64_t> ticket_steps;
-  // The versions of the shards where a pin is read; the version is the least, 0
-  // being that of a shard with nothing to train. Default: one, the version.
+  // The versions of the shards when a pin is read. The pinned version is the
+  // least of them, ignoring 0, which stands for a shard with nothing to train.
+  // Default: one shard, at the current version.
   std::vector<GlobalStep> pinned_versions;
-  // Variables of this many elements for whose gradients each push has memory.
+  // The variables for whose gradients each push has memory, and their numbers
+  // of elements.
   std::map<size_t, size_t> memory;
-  // What a call comes to; by its line in calls().
+  // The results of calls, by their line in calls().
   std::map<std::string, absl::Status> errors;
   // How often WaitUntilDone, or WaitUntilHeld, returns false before the call
   // with this line may be made.
   std::map<std::string, int> delays;
-  // Before the call with this line the job is rolled back: that call, and all
-  // but the leave, fail until the next AwaitVariables, which fails while there
-  // are handles. The second time the call is made, it does as always.
+  // The job is rolled back before the call with this line: that call and all
+  // others except leave fail until the next AwaitVariables, which fails while
+  // there are handles. When the call is made again, it behaves normally.
   struct RollBack {
-    // That a pull finds then.
+    // The version that a pull finds then.
     uint64_t version = 0;
-    // As `tickets`.
+    // Replaces `tickets`.
     std::deque<uint64_t> tickets;
   };
   std::map<std::string, RollBack> roll_backs;
-  // The least version that a pull finds: where others are already.
+  // The least version that a pull finds, as if other workers were already
+  // there.
   uint64_t first_version = 0;
-  // What durable_step() says.
+  // Returned by durable_step().
   GlobalStep durable;
-  // What state() says.
+  // Returned by state().
   proto::JobPhase phase = proto::TRAINING;
   std::string reason;
-  // Of a job that is done.
+  // The reporter of a job that is done.
   std::optional<proto::TaskId> reporter;
   proto::GetStatusResponse status;
-  // What NextEvaluation gives, in this order.
+  // Returned by NextEvaluation, in this order.
   std::deque<proto::CheckpointName> checkpoints;
-  // All events, which GetEvents selects from, and the answer of GetHistory.
+  // All events, from which GetEvents selects, and the answer of GetHistory.
   std::vector<proto::Event> events;
   proto::GetHistoryResponse history;
 
-  // One line per call, in their order:
+  // One line per call, in order:
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "add rows of 0",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
@@ -94,24 +98,24 @@ class FakeCluster final : public Cluster {
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
-  // Those of them that begin with `prefix`.
+  // The lines of calls() that begin with `prefix`.
   std::vector<std::string> calls(const std::string& prefix) const;
-  // Of the last call that begins with `prefix`.
+  // The deadline of the last call that begins with `prefix`.
   absl::Time deadline_of(const std::string& prefix) const;
   std::vector<Contribution> contributions() const;
-  // By sequence.
+  // Indexed by sequence.
   std::map<uint64_t, Contribution> applications() const;
 
-  // Waits until an order to roll back has been carried out.
+  // Waits until a scripted roll-back has taken place.
   void AwaitRollBack() const;
 
-  // The gradients of push #n, by variable.
+  // The gradients of push #n, indexed by variable.
   std::map<size_t, std::vector<float>> pushed(uint64_t n) const;
-  // Of the rows of push #n, by table and id.
+  // The gradients of rows of push #n, by table and id.
   using Rows = std::map<uint64_t, std::vector<float>>;
   std::map<size_t, Rows> pushed_rows(uint64_t n) const;
-  // The pushes whose gradients were written to before they were acknowledged or
-  // applied.
+  // The pushes whose gradients were overwritten before they were acknowledged
+  // or applied.
   std::set<uint64_t> overwritten() const;
 
   absl::Status Declare(const proto::Declaration& declaration,
@@ -175,7 +179,7 @@ class FakeCluster final : public Cluster {
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
   }
-  // Counts the handles that there are.
+  // Counts the existing handles.
   class Counted {
    public:
     explicit Counted(FakeCluster* cluster) : cluster_(cluster) {
@@ -188,21 +192,21 @@ class FakeCluster final : public Cluster {
   };
 
   PushSequence NextSequence() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the call with this line is not delayed any more.
+  // Whether the call with this line is no longer delayed.
   bool IsDue(const std::string& line) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Writes the call down. What it is to come to.
+  // Records the call, and returns its scripted result.
   absl::Status Call(const std::string& line,
                     absl::Time deadline = absl::InfiniteFuture());
   void Fill(GlobalStep version, Parameters* into) const;
-  // A ticket for the push, if there is one.
+  // Gives out a ticket for the push, if there is one.
   std::optional<Ticket> GiveTicket(uint64_t sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The push was contributed or is to be applied: its ticket is spent, or goes
-  // to the next request.
+  // Called when the push was contributed or is about to be applied: its ticket
+  // is spent, or goes to the next request.
   void DecideTicket(uint64_t sequence, proto::Verdict verdict);
-  // Whether no ticket is left, and one that the worker holds is undecided.
+  // Whether no ticket is left and the worker holds one that is undecided.
   bool WaitsForOwnTicket() const;
-  // The worker knows so, and may hold another one.
+  // Called when the worker knows the verdict, and so may hold another ticket.
   void ForgetTicket(uint64_t sequence);
 
   const proto::Declaration declaration_;
@@ -225,10 +229,10 @@ class FakeCluster final : public Cluster {
     bool decided = false;
   };
   std::map<uint64_t, Held> held_ ABSL_GUARDED_BY(mutex_);  // by sequence
-  // The greatest version that a pull has found; asynchronous: the pushes
-  // awaited.
+  // The greatest version that a pull has found; asynchronous: the number of
+  // pushes awaited.
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Since the order was carried out, until the next AwaitVariables.
+  // Set from the roll-back until the next AwaitVariables.
   std::optional<RollBack> roll_back_ ABSL_GUARDED_BY(mutex_);
   std::vector<proto::EvaluationResult> reports_;
   proto::Declaration declared_;

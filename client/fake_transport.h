@@ -24,9 +24,9 @@
 
 namespace holdfast::client {
 
-// A transport that a test works by hand, in one thread: it takes calls out,
-// answers them, and lets time pass. A wait fails the test, unless it has said
-// what happens then.
+// A transport that a test operates by hand, in one thread: the test takes out
+// calls, answers them, and lets time pass. A wait fails the test unless
+// set_on_wait says what happens during it.
 class FakeTransport final : public Transport {
  public:
   // A call that was sent.
@@ -58,7 +58,7 @@ class FakeTransport final : public Transport {
     Attempt attempt_;
   };
 
-  // The oldest call of this kind to this ps, which must be there.
+  // Takes out the oldest such call to this ps, which must exist.
   template <typename Request, typename Response>
   Sent<Request, Response> Take(const RpcOf<Request, Response>& rpc,
                                uint32_t ps = 0) {
@@ -71,7 +71,7 @@ class FakeTransport final : public Transport {
   bool Has(const Rpc& rpc, uint32_t ps = 0) {
     return Find(rpc, ps) != sent_.end();
   }
-  // Of all calls that were sent and neither answered nor cancelled.
+  // The names of all calls that were sent and neither answered nor cancelled.
   std::vector<std::string> names() {
     std::vector<std::string> names;
     for (const auto& attempt : sent_) {
@@ -82,7 +82,7 @@ class FakeTransport final : public Transport {
     return names;
   }
 
-  // Pauses end in their order.
+  // Lets time pass; pauses end in order.
   void Pass(absl::Duration time) {
     const absl::Time until = now_ + time;
     for (;;) {
@@ -121,8 +121,8 @@ class FakeTransport final : public Transport {
     on_wait_();
     mutex_.Lock();
   }
-  // What happens while somebody waits, without the lock; it must bring about
-  // what is waited for.
+  // Sets a function that is called, without the lock, when a thread waits; it
+  // must bring about what is waited for.
   void set_on_wait(std::function<void()> on_wait) {
     on_wait_ = std::move(on_wait);
   }
@@ -134,7 +134,7 @@ class FakeTransport final : public Transport {
  private:
   struct FakeAttempt final : AttemptOperation,
                              std::enable_shared_from_this<FakeAttempt> {
-    // What is sent no longer refers to the caller's memory.
+    // Copies what is sent, so that it no longer refers to the caller's memory.
     void Start() override {
       if (cancelled) return;
       request.reset(attempt.request->New());

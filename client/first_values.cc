@@ -23,7 +23,7 @@ absl::StatusOr<absl::Span<const float>> FirstValuesOf(
   if (!found.ok()) return error(found.status());
   if (found->size() == static_cast<uint64_t>(*elements)) return found;
   return error(absl::InvalidArgumentError(
-      absl::StrCat(found->size(), " elements, declared is shape ",
+      absl::StrCat(found->size(), " elements, but the declared shape is ",
                    ShapeString(declared.shape()))));
 }
 

@@ -11,21 +11,21 @@
 
 namespace holdfast {
 
-// Tells the first values of a variable (its index as declared): all of them,
-// row-major. The memory must stay as it is until the call that asks for them
-// has returned.
+// Returns all first values of a variable (its index as declared), row-major.
+// The memory must stay unchanged until the call that requested them has
+// returned.
 using FirstValues =
     std::function<absl::StatusOr<absl::Span<const float>>(size_t variable)>;
 
-// What `values` tells of a variable of `declaration`. Errors, naming the
-// variable: INVALID_ARGUMENT when it has another number of elements; those of
+// Returns what `values` returns for a variable of `declaration`. Errors, naming
+// the variable: INVALID_ARGUMENT if the number of elements is wrong; those of
 // `values`.
 absl::StatusOr<absl::Span<const float>> FirstValuesOf(
     const FirstValues& values, const proto::Declaration& declaration,
     size_t variable);
 
 // Fills in the digests of all variables of `declaration` whose initializer is
-// `given`: what is declared is what `values` tells. Errors: those of
+// `given`, from the values that `values` returns. Errors: those of
 // FirstValuesOf.
 absl::Status DigestFirstValues(const FirstValues& values,
                                proto::Declaration* declaration);

@@ -51,8 +51,9 @@ TEST(FirstValuesTest, ErrorsNameTheVariable) {
   absl::Status status = DigestFirstValues(
       [&](size_t) { return absl::MakeConstSpan(five); }, &declaration);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("first values of variable \"w\": 5 "
-                                          "elements, declared is shape [2,3]"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("first values of variable \"w\": 5 "
+                        "elements, but the declared shape is [2,3]"));
   status = DigestFirstValues(
       [](size_t) { return absl::NotFoundError("no such tensor"); },
       &declaration);

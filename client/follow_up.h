@@ -16,31 +16,34 @@
 
 namespace holdfast::client {
 
-// What makes a push count that every shard holds, or that has no examples: in
-// synchronous jobs its offer to the step, in asynchronous ones its application.
+// Makes a push count that every shard holds, or that has no examples: in
+// synchronous jobs by offering it to the step, in asynchronous ones by applying
+// it.
 //
 // Thread-safe, by the context's mutex.
 class FollowUp {
  public:
-  // Told once, without locks.
+  // Called once, without locks.
   using OnOutcome =
       std::function<void(const absl::StatusOr<Cluster::Outcome>&)>;
 
   virtual ~FollowUp() = default;
 
-  // Whether the push may be contributed so; before all that follows.
+  // Whether the push may be contributed this way. Called before the functions
+  // below.
   virtual absl::Status Check(const Contribution& contribution) const = 0;
-  // Asks for the verdict until it is there.
+  // Asks for the verdict until it arrives.
   virtual void Start(const Contribution& contribution) = 0;
-  // In place of it, where the only shard is asked with the push itself: what it
-  // is asked, and the verdict that it has told.
+  // Used instead of Start if there is only one shard and it is asked along with
+  // the push itself: fill in the request, and take the verdict from the
+  // response.
   virtual void FillIn(const Contribution& contribution,
                       proto::PushPullRequest* request) const = 0;
   virtual void Take(const Contribution& contribution,
                     const proto::PushPullResponse& response) = 0;
 
-  // The version that the caller reads next, and whether it will come after a
-  // verdict: a worker that was shut out need not wait for it.
+  // The version that the caller reads next, and whether it will arrive after a
+  // given verdict: a worker that was fenced need not wait for it.
   virtual GlobalStep next_version() const = 0;
   virtual bool IsFollowed(proto::Verdict verdict) const = 0;
 
@@ -48,7 +51,7 @@ class FollowUp {
   virtual std::string Missing() const = 0;
 };
 
-// Fills in the fields of that name of a message that tells of a push.
+// Fills in the loss fields of a message that describes a push.
 template <typename Message>
 void SetLoss(const Contribution& contribution, Message* message) {
   if (contribution.loss.has_value()) {
@@ -58,16 +61,16 @@ void SetLoss(const Contribution& contribution, Message* message) {
   }
 }
 
-// docs/protocol/life_of_a_step.md, step 3, and the wait for step 6. `push` and
-// `calls`, to which its calls belong, must outlive the object, and `calls` be
-// cancelled before it goes.
+// Implements docs/protocol/life_of_a_step.md, step 3, and the wait for step 6.
+// `push` and `calls`, to which its calls belong, must outlive the object, and
+// `calls` must be cancelled before it is destroyed.
 std::unique_ptr<FollowUp> MakeOffer(const PushFacts* push,
                                     const CallGroup* calls,
                                     FollowUp::OnOutcome on_outcome);
 
-// docs/protocol/asynchronous.md, A3: Apply to every shard that pushes bring
-// something, asked again until each has a verdict. When all have said ACCEPTED,
-// the ticket is spent.
+// Implements docs/protocol/asynchronous.md, A3: sends Apply to every shard that
+// has anything to train, again until each has a verdict. When all have answered
+// ACCEPTED, the ticket is spent.
 std::unique_ptr<FollowUp> MakeApplication(const PushFacts* push,
                                           const CallGroup* calls,
                                           FollowUp::OnOutcome on_outcome);

@@ -1,4 +1,4 @@
-// What makes a push count: its offer, and its application.
+// How a push is made to count: by its offer, or by its application.
 #include "client/follow_up.h"
 
 #include <cmath>
@@ -61,7 +61,7 @@ class FollowUpTest : public GenerationTest {
     response.set_receipt(receipt);
     return response;
   }
-  // What the next request for a ticket tells.
+  // The spent tickets that the next request for a ticket reports.
   std::vector<proto::SpentTicket> TakeSpent() {
     if (!transport_.Has(rpc::kTakeTicket)) {
       transport_.Pass(push_.context().timing.tell_spent);
@@ -194,7 +194,7 @@ TEST_F(FollowUpTest, WhatOneShardRefusesIsNotSpent) {
   transport_.Take(rpc::kApply, 0).Answer(Applied(proto::FENCED, 0, 0));
   ASSERT_TRUE(outcome_.has_value() && outcome_->ok());
   EXPECT_EQ((*outcome_)->verdict, proto::FENCED);
-  // The other one is told of no more.
+  // The other answer is not reported.
   transport_.Take(rpc::kApply, 1).Answer(Applied(proto::FENCED, 0, 0));
   EXPECT_THAT(TakeSpent(), IsEmpty());
 }

@@ -19,23 +19,24 @@
 
 namespace holdfast::client {
 
-// Where the variables are, and how their values are spread over messages.
+// The placement of the variables, and how their values are spread over
+// messages.
 struct Placement {
   bool asynchronous() const {
     return layout.declaration().consistency().has_asynchronous();
   }
-  // Whether a ps has anything to train: in a job with tables any row may come
-  // to be there.
+  // Whether a ps has anything to train. In a job with tables every ps does,
+  // since it may receive rows.
   bool Trains(uint32_t ps) const {
     return !push.parts[ps].empty() || !layout.tables().empty();
   }
-  // The version of all values, where those of each ps are of these: the least.
-  // A ps without anything to train does not count in an asynchronous job: its
-  // values are the same at every version [P4].
+  // The version of all values, given the version of each ps's values: the
+  // least. In an asynchronous job a ps without anything to train does not
+  // count, because its values are the same at every version [P4].
   GlobalStep VersionOf(const std::vector<GlobalStep>& versions) const;
 
-  // Whether parts that cannot be lent to a ps, and are more than a message
-  // holds, can be sent: then there are more of them.
+  // Whether parts that cannot be lent to a ps, and are larger than a message,
+  // can be sent: then the plan for sending has more parts.
   static bool MayBeSent(uint32_t ps, const Plan& plan, const Plan& sent) {
     return sent.parts[ps].size() > plan.parts[ps].size();
   }
@@ -43,16 +44,16 @@ struct Placement {
   Layout layout;
   Plan push;
   Plan pull;
-  // The same, but that nothing counts as lent: for what is more than a message
-  // holds, and cannot be lent for the moment.
+  // The same plans, but with nothing lent: for parts that are larger than a
+  // message and cannot be lent at the moment.
   Plan sent_push;
   Plan sent_pull;
 };
 
-// What a client has of one generation of the job (docs/protocol/recovery.md,
-// G6). Replaced as a whole when the job has gone back; handles keep the one
-// that they were made in, and so does each of their calls its sender. Nothing
-// of one generation gets into another by being sent again.
+// A client's state for one generation of the job (docs/protocol/recovery.md,
+// G6). Replaced as a whole after a roll-back. Handles keep the state that they
+// were made in, and each of their calls keeps its sender, so a retry never
+// carries anything from one generation into another.
 struct GenerationState {
   GenerationState(std::shared_ptr<Context> context, const proto::Sender& sender,
                   Placement placement)
@@ -63,19 +64,19 @@ struct GenerationState {
         background(this->context, this->sender),
         tickets(this->context, &sequences, this->sender) {}
 
-  // Why nothing more can be done in this generation. OK while it can.
+  // Why nothing more can be done in this generation; OK while it is current.
   absl::Status WhyOver() const ABSL_SHARED_LOCKS_REQUIRED(context->mutex) {
     return context->WhyOver(sender.get());
   }
 
   const std::shared_ptr<Context> context;
-  // Who works in it.
+  // The sender of all calls in this generation.
   const std::shared_ptr<const proto::Sender> sender;
   const Placement placement;
   Sequences sequences ABSL_GUARDED_BY(context->mutex);
-  // Has a lock of its own, under which no other is taken.
+  // Has its own lock, under which no other is taken.
   GradientEncoder encoder;
-  // For calls that nobody waits for.
+  // For calls that no handle waits for.
   CallGroup background;
   Tickets tickets;
 };

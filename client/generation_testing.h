@@ -17,7 +17,7 @@
 
 namespace holdfast::client {
 
-// A generation of a job, over a transport that the test works by hand:
+// A generation of a job, over a transport that the test operates by hand:
 //
 //   0  "a"  [2]  on ps 0
 //   1  "b"  [4]  elements 0 and 1 on ps 0, the rest on the last ps
@@ -72,7 +72,7 @@ class GenerationTest : public ::testing::Test {
     return names;
   }
 
-  // Generations made from now on have this table, too.
+  // Adds a table to the generations made from now on.
   void AddTable(const std::string& name, uint32_t row_length,
                 uint32_t max_rows_per_push) {
     proto::EmbeddingTable& table = tables_.emplace_back();
@@ -81,8 +81,8 @@ class GenerationTest : public ::testing::Test {
     table.set_max_rows_per_push(max_rows_per_push);
   }
 
-  // Where nothing is to be lent, parts have at most `sent_part_bytes`; default:
-  // as all.
+  // `sent_part_bytes`: the size limit of parts when nothing is lent; 0:
+  // `part_bytes`.
   std::shared_ptr<GenerationState> MakeGeneration(uint32_t num_ps,
                                                   int64_t part_bytes,
                                                   bool asynchronous = false,
@@ -109,7 +109,7 @@ class GenerationTest : public ::testing::Test {
                   PlanPull(*layout, sent_part_bytes)});
   }
 
-  // Push 1: of step 7; asynchronous: with a ticket, on version 7 of each ps.
+  // Push 1, of step 7; asynchronous: with a ticket, on version 7 of each ps.
   static PushFacts MakePush(std::shared_ptr<GenerationState> generation) {
     PushFacts push;
     push.generation = std::move(generation);
@@ -132,7 +132,7 @@ class GenerationTest : public ::testing::Test {
     piece.data.CopyTo(reinterpret_cast<char*>(values.data()));
     return values;
   }
-  // As a shard sends it.
+  // A piece as a shard sends it.
   static TensorPiece PieceOf(const proto::ReadRange& range, float value) {
     TensorPiece piece;
     piece.variable = range.variable();

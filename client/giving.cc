@@ -83,10 +83,10 @@ absl::StatusOr<WithTensors<proto::GiveRequest>> Giving::RequestOf(
     const auto found = values_.find(range.variable());
     if (found == values_.end() || range.begin() > found->second.size() ||
         range.size() > found->second.size() - range.begin()) {
-      return absl::InternalError(absl::StrCat(
-          context_->ps_names[ps], ": it wants first values [", range.begin(),
-          ", +", range.size(), ") of variable \"", range.variable(),
-          "\", which are not declared as given"));
+      return absl::InternalError(
+          absl::StrCat(context_->ps_names[ps], ": it wants first values [",
+                       range.begin(), ", +", range.size(), ") of variable \"",
+                       range.variable(), "\", which is not declared as given"));
     }
     TensorPiece& piece = request.tensors.emplace_back();
     piece.variable = range.variable();

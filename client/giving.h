@@ -21,17 +21,17 @@
 
 namespace holdfast::client {
 
-// Gives the shards of one generation the first values that they lack. Each says
-// what it wants next (Shard.Give), until it has all.
+// Gives the shards of one generation the first values that they lack. Each
+// shard says what it wants next (Shard.Give), until it has everything.
 //
-// Thread-safe, but for Await.
+// Thread-safe, except for Await.
 class Giving final : public Cluster::Handle {
  public:
-  // By name: the variables that are given, whole. The memory must stay as it is
-  // until Await has returned or this object is destroyed.
+  // The given variables' complete values, by name. The memory must stay
+  // unchanged until Await has returned or this object is destroyed.
   using Values = absl::flat_hash_map<std::string, absl::Span<const float>>;
 
-  // Begins.
+  // Starts the calls.
   Giving(std::shared_ptr<Context> context, const proto::Sender& sender,
          Values values);
   ~Giving() override;
@@ -39,13 +39,13 @@ class Giving final : public Cluster::Handle {
   uint64_t generation() const { return sender_->generation(); }
 
   bool done() const override ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // OK, too, when the generation is over: the next one asks again.
-  // Errors: INVALID_ARGUMENT, from a shard, when the values are not those that
-  // were declared; INTERNAL when it wants what is not given.
+  // Also OK if the generation is over: the next one asks again.
+  // Errors: INVALID_ARGUMENT, from a shard, if the values are not those that
+  // were declared; INTERNAL if it wants values that are not given.
   absl::Status Await(absl::Time deadline) ABSL_LOCKS_EXCLUDED(context_->mutex);
 
  private:
-  // Offers `request` to a shard, which answers with what it wants then.
+  // Offers `request` to a shard, which answers with what it wants next.
   void Offer(uint32_t ps, WithTensors<proto::GiveRequest> request);
   Next OnAnswer(uint32_t ps, const absl::StatusOr<proto::GiveResponse>& answer)
       ABSL_LOCKS_EXCLUDED(context_->mutex);
@@ -58,11 +58,11 @@ class Giving final : public Cluster::Handle {
   const std::shared_ptr<const proto::Sender> sender_;
   const Values values_;
   Loan loan_;
-  // Why it has failed.
+  // Why giving the values has failed.
   absl::Status error_ ABSL_GUARDED_BY(context_->mutex);
-  // By ps: it has all.
+  // Indexed by ps: whether it has everything.
   std::vector<bool> satisfied_ ABSL_GUARDED_BY(context_->mutex);
-  // Goes first.
+  // Destroyed first.
   CallGroup calls_;
 };
 

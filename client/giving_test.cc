@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Given to Await of what is done; the transport fails the test for any wait.
+// Passed to the Await of handles that are done; the transport fails the test
+// for any wait.
 constexpr absl::Time kNow = absl::InfinitePast();
 
 // "b" is given: 3, 4, 5, 6.
@@ -51,7 +52,7 @@ class GivingTest : public GenerationTest {
         ->mutable_given();
     return response;
   }
-  // The cluster wants values, and gets them from here on.
+  // The cluster wants values, and starts to get them.
   std::unique_ptr<Giving> StartGive() {
     variables_ = client_->StartAwaitVariables(0);
     transport_.Take(rpc::kGetPlacement).Answer(Wanted(2));
@@ -64,7 +65,7 @@ class GivingTest : public GenerationTest {
     EXPECT_TRUE(giving.ok()) << giving.status();
     return *std::move(giving);
   }
-  // The shard's answer to the call that is there; `size` 0: it has all.
+  // The shard answers the pending call; `size` 0: it has everything.
   void Want(uint32_t ps, uint64_t begin, uint64_t size) {
     proto::GiveResponse response;
     response.set_generation(2);
@@ -112,7 +113,7 @@ TEST_F(GivingTest, EachShardIsGivenWhatItWantsUntilItHasAll) {
   ASSERT_TRUE(giving->done());
   EXPECT_EQ(giving->Await(kNow), absl::OkStatus());
 
-  // Nobody is asked twice in a generation.
+  // No worker is asked twice in a generation.
   variables_ = client_->StartAwaitVariables(giving->generation());
   auto asked = transport_.Take(rpc::kGetPlacement);
   EXPECT_EQ(asked.request.values_given_through(), 2);

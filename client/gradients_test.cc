@@ -69,8 +69,8 @@ TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
   sender.join();
 }
 
-// "v" has what is just lent on ps 0, which is a neighbor, and 4 elements on
-// ps 1.
+// "v" has just enough elements on ps 0, a neighbor, to be lent, and 4 elements
+// on ps 1.
 class LentGradientsTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kLent = kMinLentBytes / sizeof(float);
@@ -115,7 +115,7 @@ TEST_F(LentGradientsTest, WhatIsLentIsCopiedAndTheRestSentFromWhereItLies) {
   EXPECT_NE(PlaceOf(lent), given.data());
   EXPECT_EQ(*static_cast<const float*>(PlaceOf(lent)), 5);
   EXPECT_EQ(PlaceOf(sent), given.data() + kLent);
-  // Nobody waits for those that read what is lent.
+  // Readers of lent memory are not waited for.
   sent = TensorPiece();
   gradients_.AwaitReturn();
   given.assign(given.size(), 6);

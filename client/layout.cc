@@ -17,7 +17,7 @@ absl::Status Bad(const What&... what) {
   return absl::InternalError(absl::StrCat("placement: ", what...));
 }
 
-// In place of a variable's index.
+// Stands for a table, instead of a variable's index.
 constexpr size_t kTable = std::numeric_limits<size_t>::max();
 
 struct Placed {
@@ -25,7 +25,8 @@ struct Placed {
   uint32_t ps;
 };
 
-// Whether `placed`, all of one variable, cover its elements once each.
+// Whether `placed`, all slices of one variable, cover each element exactly
+// once.
 bool CoverOnce(absl::Span<const Placed> placed, uint64_t size) {
   uint64_t next = 0;
   for (const Placed& place : placed) {
@@ -40,12 +41,12 @@ bool CoverOnce(absl::Span<const Placed> placed, uint64_t size) {
 
 absl::StatusOr<Layout> Layout::Make(
     const proto::GetPlacementResponse& placement, uint32_t num_ps) {
-  // Empty: not told.
+  // Empty: unknown.
   if (placement.ps_addresses_size() != 0 &&
       placement.ps_addresses_size() != static_cast<int>(num_ps)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the cluster has ", placement.ps_addresses_size(),
-                     " ps tasks, the ClusterSpec here ", num_ps));
+                     " ps tasks, but the ClusterSpec here has ", num_ps));
   }
 
   Layout layout;
@@ -64,7 +65,7 @@ absl::StatusOr<Layout> Layout::Make(
     variable.size = static_cast<uint64_t>(*size);
     if (declared.dtype() != proto::FLOAT32) return error("is not float32");
     if (!index.emplace(variable.name, layout.variables_.size()).second) {
-      return error("stands twice");
+      return error("is declared twice");
     }
     if (variable.trainable) ++layout.num_trainable_;
     layout.variables_.push_back(std::move(variable));
@@ -76,7 +77,7 @@ absl::StatusOr<Layout> Layout::Make(
     };
     if (declared.row_length() == 0) return error("has rows without values");
     if (declared.max_rows_per_push() == 0) return error("takes no rows");
-    // No slice may be of it.
+    // No slice may belong to a table.
     if (!index.emplace(declared.name(), kTable).second) {
       return error("has the name of another table or variable");
     }
@@ -113,8 +114,8 @@ absl::StatusOr<Layout> Layout::Make(
               });
     if (!CoverOnce(placed, layout.variables_[v].size)) {
       return Bad("the slices of \"", layout.variables_[v].name,
-                 "\" do not cover its ", layout.variables_[v].size,
-                 " elements once each");
+                 "\" do not cover each of its ", layout.variables_[v].size,
+                 " elements exactly once");
     }
     for (const Placed& place : placed) {
       layout.slices_[place.ps].push_back(place.range);

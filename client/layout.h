@@ -23,8 +23,8 @@ struct ElementRange {
   }
 };
 
-// The variables of a job and where their elements are, and its embedding
-// tables, as the coordinator told and as tested here.
+// The variables of a job and the placement of their elements, and its embedding
+// tables, as received from the coordinator and validated here.
 //
 // An immutable value. Invariants: every element of every variable is in exactly
 // one slice; variables and tables have distinct names; variables are float32;
@@ -45,20 +45,22 @@ class Layout {
     proto::Encoding pull = proto::EXACT;
   };
 
-  // Errors: INTERNAL when `placement` does not hold what the class promises;
-  // FAILED_PRECONDITION when it is of a cluster with another number of ps.
+  // Errors: INTERNAL if `placement` violates the invariants above;
+  // FAILED_PRECONDITION if it belongs to a cluster with a different number of
+  // ps.
   static absl::StatusOr<Layout> Make(
       const proto::GetPlacementResponse& placement, uint32_t num_ps);
 
   const proto::Declaration& declaration() const { return declaration_; }
-  // In the order declared.
+  // In order of declaration.
   const std::vector<Variable>& variables() const { return variables_; }
   size_t num_trainable() const { return num_trainable_; }
-  // In the order declared. Which ps has which rows follows from their ids
+  // In order of declaration. Which ps has which rows follows from their ids
   // (common/tensor/row_bucket.h).
   const std::vector<Table>& tables() const { return tables_; }
   uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }
-  // Of one ps, in the order declared, and by `begin`. None is empty.
+  // The slices of one ps, in order of declaration, then by `begin`. None is
+  // empty.
   const std::vector<ElementRange>& slices(uint32_t ps) const {
     return slices_[ps];
   }

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Layout::Make, with a placement that is right except for what `spoil` does.
+// Layout::Make with a valid placement that `spoil` has changed.
 absl::Status MakeSpoilt(void (*spoil)(proto::GetPlacementResponse*)) {
   proto::GetPlacementResponse placement;
   proto::Variable* variable = placement.mutable_declaration()->add_variables();
@@ -49,7 +49,7 @@ TEST(LayoutTest, TestsWhatTheCoordinatorTells) {
           {[](Placement*) {}, absl::StatusCode::kOk, ""},
           {[](Placement* p) { p->add_ps_addresses("c:1"); },
            absl::StatusCode::kFailedPrecondition,
-           "the cluster has 3 ps tasks, the ClusterSpec here 2"},
+           "the cluster has 3 ps tasks, but the ClusterSpec here has 2"},
           {[](Placement* p) {
              p->mutable_declaration()->mutable_variables(0)->set_shape(0, -1);
            },
@@ -62,7 +62,7 @@ TEST(LayoutTest, TestsWhatTheCoordinatorTells) {
              *p->mutable_declaration()->add_variables() =
                  p->declaration().variables(0);
            },
-           absl::StatusCode::kInternal, "stands twice"},
+           absl::StatusCode::kInternal, "is declared twice"},
           {[](Placement* p) { p->mutable_slices(0)->set_variable("x"); },
            absl::StatusCode::kInternal, "not declared"},
           {[](Placement* p) { p->mutable_slices(0)->set_ps(2); },

@@ -12,8 +12,8 @@
 
 namespace holdfast::client {
 
-// A file of a ps's that values are read from, and what of it is pinned, so that
-// a device can copy them from where they lie.
+// A ps's file that values are read from, and the ranges of it that are pinned
+// so that a device can copy values in place.
 //
 // Thread-safe.
 class LentFile {
@@ -28,10 +28,10 @@ class LentFile {
   const char* data() const { return file_->data(); }
   size_t size() const { return file_->size(); }
 
-  // Pins the pages of [offset, offset + size), which lie in the file, as far as
-  // they are not pinned yet. Takes some milliseconds the first time; a ps uses
-  // the same few places for its versions again and again. No more than that is
-  // pinned: pages that hold nothing yet would have to be made.
+  // Pins the pages of [offset, offset + size), which must be within the file,
+  // unless they are pinned already. Takes some milliseconds the first time; a
+  // ps keeps using the same few places for its versions. Nothing else is
+  // pinned, because pages that have never been used would have to be allocated.
   void Pin(size_t offset, size_t size) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -39,10 +39,10 @@ class LentFile {
   HostMemory* const memory_;
 
   absl::Mutex mutex_;
-  // It could not be pinned once, and is not tried again.
+  // Pinning has failed, and is not tried again.
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;
-  // What is pinned: by the first byte, the one behind the last. Ranges do not
-  // overlap, but may touch.
+  // The pinned ranges: offset of the first byte to the end offset. Ranges do
+  // not overlap, but may touch.
   std::map<size_t, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -15,7 +15,7 @@
 namespace holdfast::client {
 namespace {
 
-// Fewer, or more, would be another program's.
+// A peer that sends more files than this is not our ps.
 constexpr uint32_t kMaxFiles = 1 << 16;
 
 LoanId IdOf(const proto::Loan& loan) { return {loan.slot(), loan.serial()}; }
@@ -31,7 +31,7 @@ absl::StatusOr<UniqueFd> Duplicate(int fd) {
 
 }  // namespace
 
-// What a Buffer of Read's keeps.
+// Kept by a Buffer that Read has returned.
 struct Link::Borrowed {
   ~Borrowed() { link->board_->Return(loan); }
 
@@ -55,8 +55,8 @@ absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
   if (!uid.ok()) return uid.status();
   if (*uid != offer.uid()) {
     return absl::PermissionDeniedError(
-        absl::StrCat(offer.path(), " is listened to by user ", *uid,
-                     ", and the ps is of user ", offer.uid()));
+        absl::StrCat(offer.path(), " is served by user ", *uid,
+                     ", but the ps runs as user ", offer.uid()));
   }
   auto board = LoanMaker::Create();
   if (!board.ok()) return board.status();
@@ -119,8 +119,8 @@ void Link::Look() {
     if (message.ok() && !message->has_value()) return;
     absl::Status status = message.ok() ? TakeFile(**message) : message.status();
     if (!status.ok()) {
-      LOG(WARNING) << "a ps of this host has sent what it must not, and is "
-                      "spoken to without shared memory: "
+      LOG(WARNING) << "a ps of this host has violated the link protocol; "
+                      "continuing without shared memory: "
                    << status.message();
       broken_ = true;
     }
@@ -189,9 +189,9 @@ absl::StatusOr<Buffer> Link::Read(const proto::SharedBytes& values) {
   if (file == nullptr || values.offset() > file->size() ||
       values.size() > file->size() - values.offset()) {
     return absl::InternalError(absl::StrCat(
-        "values lie at [", values.offset(), ", +", values.size(), ") of file ",
+        "values are at [", values.offset(), ", +", values.size(), ") of file ",
         values.file(), ", which ",
-        file == nullptr ? "is not known"
+        file == nullptr ? "is unknown"
                         : absl::StrCat("has ", file->size(), " bytes")));
   }
   file->Pin(values.offset(), values.size());
@@ -226,7 +226,7 @@ std::optional<proto::SharedBytes> Link::Lend(const Buffer& gradient) {
 
 void Link::TakeBack(const proto::Loan& loan) {
   const LoanId id = IdOf(loan);
-  Buffer over;  // goes without the lock
+  Buffer over;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
   const auto found = lent_.find(id.slot);
   const bool withdrawn = board_->Withdraw(id);
@@ -241,7 +241,7 @@ void Link::TakeBack(const proto::Loan& loan) {
 }
 
 void Link::Sweep() {
-  std::vector<Buffer> over;  // go without the lock
+  std::vector<Buffer> over;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
   if (num_held_ == 0) return;
   Look();

@@ -26,55 +26,61 @@
 namespace holdfast::client {
 
 // The client's end of a link to a ps of this host (docs/protocol/same_host.md):
-// what it lends to the ps, and what it reads of the ps' memory.
+// what it lends to the ps, and what it reads of the ps's memory.
 //
-// Buffers that Read has made keep the link, and so its socket, until they go:
-// the ps keeps what they refer to at least as long.
+// Buffers returned by Read keep the link, and with it its socket, alive until
+// they are destroyed: the ps keeps what they refer to at least that long.
 //
 // Thread-safe.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  // [H3] Connects to what the ps has offered, and says whose link it is; does
-  // not wait. `regions`, of which gradients are lent, must outlive the last
-  // call of Lend. With `host_memory`, which must outlive the link and all that
-  // was read, what Read returns is pinned. Errors: why there is no link.
+  // [H3] Connects to the address that the ps has offered, and identifies
+  // itself; does not wait. `regions`, from which gradients are lent, must
+  // outlive the last call of Lend. With `host_memory`, which must outlive the
+  // link and everything that was read, what Read returns is pinned. Errors: why
+  // there is no link.
   static absl::StatusOr<std::shared_ptr<Link>> Greet(
       const proto::LinkResponse& offer, const SharedArena* regions,
       HostMemory* host_memory = nullptr);
-  // [H4] Waits for the ps' welcome for at most `timeout`; to be called until it
-  // is here, and before all others, at one time by one thread.
-  // Errors: DEADLINE_EXCEEDED: it may still come; others: it will not.
+  // [H4] Waits for the ps's welcome for at most `timeout`. Must be called until
+  // the welcome has arrived, before all other methods, and by one thread at a
+  // time.
+  // Errors: DEADLINE_EXCEEDED if the welcome may still come; any other error
+  // means that it will not.
   absl::Status AwaitWelcome(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether anything may be lent or read any more: the ps lives, and has kept
-  // to the rules.
+  // Whether anything may still be lent or read: the ps is alive, and has kept
+  // to the protocol.
   bool usable() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the ps holds something that was lent.
+  // Whether the ps holds anything that was lent.
   bool holds() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For a range of a call that begins. Nullopt: the values have to be sent.
+  // Makes a loan for a range that a new call reads. Nullopt: the values have to
+  // be sent.
   std::optional<proto::Loan> OfferRead();
-  // The values of an answer; their loan is returned with the last reference to
-  // them. To be called once for a loan, or Return is.
-  // Errors: INTERNAL when they lie nowhere that the ps has told of; the loan is
-  // as it was.
+  // Returns the values of an answer; their loan is returned with the last
+  // reference to them. For each loan, either this or Return must be called
+  // once.
+  // Errors: INTERNAL if they are not in memory that the ps has announced; the
+  // loan is unchanged.
   absl::StatusOr<Buffer> Read(const proto::SharedBytes& values);
-  // The values did not come, or came otherwise.
+  // Returns a loan whose values did not arrive, or were sent in the message.
   void Return(const proto::Loan& loan);
 
-  // For a call that begins: where the bytes of a gradient lie, whose owners are
-  // kept from now on. Nullopt: they have to be sent, for they do not lie in the
-  // regions in one piece, or are few, or no loan can be made.
+  // Lends a gradient to a new call: returns the location of its bytes, whose
+  // owners are kept from now on. Nullopt: the bytes have to be sent, because
+  // they are not contiguous in the regions, or are too few, or no loan can be
+  // made.
   std::optional<proto::SharedBytes> Lend(const Buffer& gradient)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The call has ended, however it did. Where the ps holds the gradient, its
-  // owners are kept until it has given it back, or has died.
+  // The call has ended, successfully or not. If the ps holds the gradient, its
+  // owners are kept until the ps has returned it or has died.
   void TakeBack(const proto::Loan& loan) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Lets go of what the ps has given back.
+  // Releases what the ps has returned.
   void Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Of a gradient.
+  // A gradient that is lent.
   struct Lent {
     uint64_t serial;
     Buffer gradient;
@@ -93,7 +99,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeFile(const LinkMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The ps gets to know the regions' files up to this.
+  // Announces the regions' files up to `through` to the ps.
   bool SendFiles(uint32_t through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t number_;
@@ -103,15 +109,15 @@ class Link : public std::enable_shared_from_this<Link> {
   HostMemory* const host_memory_;
 
   mutable absl::Mutex mutex_;
-  // The ps has closed its end: it is dead, or holds nothing.
+  // The ps has closed its end: it has died, or holds nothing.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // It has sent what it must not.
+  // The ps has violated the protocol.
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the ps, from number 1.
+  // The ps's files, from number 1.
   std::vector<std::shared_ptr<LentFile>> files_ ABSL_GUARDED_BY(mutex_);
-  // How many of the regions' files the ps knows.
+  // The number of the regions' files that the ps knows.
   uint32_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
-  // By slot.
+  // Keyed by slot.
   std::map<uint32_t, Lent> lent_ ABSL_GUARDED_BY(mutex_);
   size_t num_held_ ABSL_GUARDED_BY(mutex_) = 0;
 };

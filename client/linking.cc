@@ -11,9 +11,9 @@
 namespace holdfast::client {
 namespace {
 
-// For all links of a generation.
+// The time limit for making all links of a generation.
 constexpr absl::Duration kAll = absl::Seconds(2);
-// What the ps refuses, or breaks off, is not asked for with every call.
+// A link that the ps refuses or breaks is not requested again with every call.
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
 }  // namespace
@@ -42,7 +42,7 @@ void Linking::LinkAll(absl::Time deadline) {
   if (neighbors_ == nullptr || boot_id_.empty()) return;
   const absl::Time until = std::min(deadline, context_->transport.Now() + kAll);
   const std::vector<bool> linked = neighbors_->linked();
-  // By ps. Those that are linked are not asked.
+  // Indexed by ps. Linked ps are not asked.
   std::vector<std::optional<absl::StatusOr<proto::LinkResponse>>> offers(
       linked.size());
   size_t missing = std::count(linked.begin(), linked.end(), false);
@@ -62,7 +62,7 @@ void Linking::LinkAll(absl::Time deadline) {
       until, [&] { return missing == 0; },
       [] { return "links to the ps tasks of this host"; });
   calls.Cancel();
-  // The job has ended, or the caller has given up.
+  // Stop if the job has ended or the caller has given up.
   if (absl::IsAborted(status) || absl::IsCancelled(status)) return;
   for (uint32_t ps = 0; ps < linked.size(); ++ps) {
     if (linked[ps]) continue;
@@ -81,7 +81,7 @@ void Linking::LinkAgain(uint32_t ps) {
   }
   calls_.Start(rpc::kLink, ps, Request(),
                [this, ps](const absl::StatusOr<proto::LinkResponse>& offer) {
-                 // Whoever polls must not wait here.
+                 // The polling thread must not wait here.
                  neighbors_->Join(ps, offer, absl::ZeroDuration());
                  absl::MutexLock lock(&context_->mutex);
                  ask_again_[ps] = context_->transport.Now() + kAskAgain;

@@ -17,18 +17,18 @@
 
 namespace holdfast::client {
 
-// Has a client's Neighbors make links (docs/protocol/same_host.md, "Making a
-// link"): when variables are there, and again when a link is lost whose ps
-// lives, once in a second.
+// Makes a client's Neighbors establish links (docs/protocol/same_host.md,
+// "Making a link"): once the variables exist, and again, at most once per
+// second, when a link is lost although its ps is alive.
 //
-// Does nothing where the transport has no Neighbors. Thread-safe.
+// Does nothing if the transport has no Neighbors. Thread-safe.
 class Linking {
  public:
   explicit Linking(std::shared_ptr<Context> context);
   ~Linking();
 
-  // Asks each ps that there is no link to for one, and waits for all, for at
-  // most 2 seconds and until `deadline`.
+  // Asks each ps without a link for one, and waits for all of them, for at most
+  // 2 seconds and no longer than `deadline`.
   void LinkAll(absl::Time deadline) ABSL_LOCKS_EXCLUDED(context_->mutex);
 
  private:
@@ -38,8 +38,8 @@ class Linking {
   const std::shared_ptr<Context> context_;
   Neighbors* const neighbors_;
   const std::string boot_id_;
-  // By ps: before which LinkAgain does not ask; after all others while it has
-  // not been answered.
+  // Indexed by ps: the time before which LinkAgain does not ask again;
+  // InfiniteFuture while a request is unanswered.
   std::vector<absl::Time> ask_again_ ABSL_GUARDED_BY(context_->mutex);
   CallGroup calls_;
 };

@@ -8,15 +8,15 @@
 
 namespace holdfast::client {
 
-// The caller's memory, lent to messages that gRPC sends from where it lies. Who
-// refers to the memory keeps owner(), and the memory is the caller's again when
-// nobody does.
+// The caller's memory, lent to messages that gRPC sends without a copy.
+// Whatever refers to the memory keeps owner(); once nothing does, the memory
+// belongs to the caller again.
 //
-// A call that is given up may still be in the middle of being written to a
-// connection whose peer does not read; that ends when the peer goes on, or the
-// connection with its keepalive (common/rpc/channel.h).
+// An abandoned call may still be in the middle of being written to a connection
+// whose peer does not read; this ends when the peer reads again, or when
+// keepalive closes the connection (common/rpc/channel.h).
 //
-// Thread-compatible; owners may go on any thread.
+// Thread-compatible; owners may be released on any thread.
 class Loan {
  public:
   Loan() {
@@ -28,7 +28,7 @@ class Loan {
 
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
-  // Waits until nobody refers to the memory. No more owners may be taken.
+  // Waits until nothing refers to the memory. No more owners may be taken.
   void AwaitReturn() {
     owner_.reset();
     returned_->WaitForNotification();

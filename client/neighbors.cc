@@ -87,7 +87,7 @@ void Neighbors::Settle(uint32_t ps,
   Ps& peer = ps_[ps];
   if (!made.ok()) {
     absl::string_view why = made.status().message();
-    // Errors of calls begin with it.
+    // Errors of calls begin with the name.
     absl::ConsumePrefix(&why, absl::StrCat(ps_names_[ps], ": "));
     if (peer.refusal != why) {
       LOG(INFO) << ps_names_[ps] << ": tensors pass over the network: " << why;
@@ -143,7 +143,7 @@ void Neighbors::Lose(uint32_t ps) {
 
 void Neighbors::Sweep() {
   std::vector<std::shared_ptr<Link>> links;
-  std::vector<std::shared_ptr<Link>> over;  // go without the lock
+  std::vector<std::shared_ptr<Link>> over;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
   for (const Ps& peer : ps_) {
     if (peer.link != nullptr) links.push_back(peer.link);

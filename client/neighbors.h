@@ -27,47 +27,50 @@ namespace holdfast::client {
 // Thread-safe.
 class Neighbors {
  public:
-  // Of each ps: the values that a worker computes on, and those after them.
+  // Pulls per ps whose values may be kept: those that a worker computes on, and
+  // the next ones.
   static constexpr int kMaxKept = 2;
-  // [H5] How long a welcome may take.
+  // [H5] The time limit for a welcome.
   static constexpr absl::Duration kWelcome = absl::Seconds(1);
 
-  // `ps_names`: by ps, for the log. `directory`: links are made only to ps
-  // whose sockets are there, whatever they take it for; empty: wherever.
-  // `host_memory`: as of Link::Greet.
+  // `ps_names`: indexed by ps, for the log. `directory`: links are made only to
+  // ps whose sockets are in this directory, under whatever path the ps know it;
+  // empty: in any directory. `host_memory`: see Link::Greet.
   explicit Neighbors(std::vector<std::string> ps_names,
                      std::string directory = "",
                      HostMemory* host_memory = nullptr);
 
-  // Makes a link of what the ps has answered to Shard.Link, in place of that
-  // before, or says in the log why there is none. Waits for the ps' welcome for
-  // at most `timeout`; one that comes later, within kWelcome, makes the link
-  // too.
+  // Makes a link from the ps's answer to Shard.Link, replacing the previous
+  // link, or logs why there is none. Waits for the ps's welcome for at most
+  // `timeout`; a welcome that arrives later, within kWelcome, also makes the
+  // link.
   void Join(uint32_t ps, const absl::StatusOr<proto::LinkResponse>& offer,
             absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // By ps, whether there is a link.
+  // Whether there is a link, indexed by ps.
   std::vector<bool> linked() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // `bytes` of the regions (at least 1), which can be lent to each neighbor.
+  // Allocates `bytes` (at least 1) from the regions, which can be lent to every
+  // neighbor.
   // Errors: those of SharedArena.
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes) {
     return regions_.Take(bytes);
   }
 
-  // Leave to keep what one pull reads of a ps where it lies, for as long as the
-  // result or a copy of it is there. Null: kMaxKept pulls' values are kept, so
-  // those of this one have to be copied, and given back at once: a ps lends but
-  // so many versions, and more pulls may be under way.
+  // Permission to keep what one pull reads from a ps in place, for as long as
+  // the result or a copy of it exists. Null: the values of kMaxKept pulls are
+  // kept already, so those of this one have to be copied and returned at once.
+  // A ps lends only a limited number of versions, and more pulls may be in
+  // progress.
   std::shared_ptr<const void> Keep(uint32_t ps);
 
-  // For calls that begin. Null: there never was a link; otherwise it may not be
-  // usable any more.
+  // The link for new calls. Null: there has never been one. The link may no
+  // longer be usable.
   std::shared_ptr<Link> link(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // To be called, without locks, each time that a call needs a link to a ps
-  // that has none any more, and none is being made. Null: nothing is. When this
-  // has returned, the former is not running. It must not call anything of this
-  // class.
+  // Sets a function that is called, without locks, each time a call needs a
+  // link to a ps that has lost its link, and none is being made. Null: nothing
+  // is called. Once this has returned, the previous function is not running.
+  // The function must not call this class.
   void set_on_lost(std::function<void(uint32_t ps)> on_lost)
       ABSL_LOCKS_EXCLUDED(lost_mutex_);
   void Lose(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_, lost_mutex_);
@@ -75,36 +78,37 @@ class Neighbors {
  private:
   struct Ps {
     std::shared_ptr<Link> link;
-    // One whose welcome has not come, and until when it may.
+    // A link whose welcome has not arrived, and how long it may still take.
     std::shared_ptr<Link> arriving;
     absl::Time arriving_until;
-    // Why there is no link, as the log said last.
+    // Why there is no link, as last logged.
     std::string refusal;
   };
 
-  // [H3] Connects to where the ps listens, as seen from here, and greets it.
+  // [H3] Connects to the ps's socket, by the path seen from here, and greets
+  // it.
   // Errors: why there is no link.
   absl::StatusOr<std::shared_ptr<Link>> Greet(
       const absl::StatusOr<proto::LinkResponse>& offer);
-  // Takes the link that is being made, if it is there, or will not be.
+  // Settles the link that is being made, if it has become ready or has failed.
   void LookForArrival(uint32_t ps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `made`, or why there is none.
+  // Takes over the link `made`, or notes why there is none.
   void Settle(uint32_t ps, const absl::StatusOr<std::shared_ptr<Link>>& made)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Lets go of gradients that neighbors have given back.
+  // Releases gradients that neighbors have returned.
   void Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<std::string> ps_names_;
   const std::string directory_;
   HostMemory* const host_memory_;
   SharedArena regions_;
-  // By ps, how many pulls' values are kept. They may be kept when this object
-  // has gone.
+  // Indexed by ps: the number of pulls whose values are kept. Values may
+  // outlive this object.
   std::vector<std::shared_ptr<std::atomic<int>>> kept_;
 
   absl::Mutex mutex_;
   std::vector<Ps> ps_ ABSL_GUARDED_BY(mutex_);
-  // Links that were replaced while the ps held gradients.
+  // Replaced links whose ps still held gradients.
   std::vector<std::shared_ptr<Link>> former_ ABSL_GUARDED_BY(mutex_);
 
   absl::Mutex lost_mutex_;

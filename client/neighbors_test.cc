@@ -72,7 +72,7 @@ class PsEnd {
     return offer;
   }
 
-  // Welcomes the next client, by a thread of its own.
+  // Welcomes the next client, on a separate thread.
   void Greet() {
     greeter_ = std::thread([this] {
       pollfd listening = {listener_->fd(), POLLIN, 0};
@@ -95,9 +95,9 @@ class PsEnd {
     });
   }
   void AwaitGreeted() { greeter_.join(); }
-  // So many clients, or one more, may have connected and not been accepted.
+  // So many clients, or one more, may be connected but not accepted.
   void LetWait(int clients) { ASSERT_EQ(listen(listener_->fd(), clients), 0); }
-  // On whoever has connected.
+  // Hangs up on a client that has connected.
   void HangUp() {
     auto socket = listener_->TryAccept();
     EXPECT_TRUE(socket.ok() && *socket != nullptr);
@@ -115,8 +115,8 @@ class PsEnd {
     message.fd = UniqueFd(dup(file.fd()));
     EXPECT_EQ(socket_->Send(message), absl::OkStatus());
   }
-  // `size` bytes of values, all of them `value`: their place, in a file that
-  // the client is told of.
+  // The location of new values, all of them `value`, in a file that is
+  // announced to the client.
   proto::SharedBytes MakeValues(float value) {
     if (file_ == nullptr) {
       auto file =
@@ -133,7 +133,8 @@ class PsEnd {
     std::memcpy(file_->data() + bytes.offset(), values.data(), kBytes);
     return bytes;
   }
-  // What the client has lent; it must have told of the file before.
+  // The first value of what the client has lent; the client must have announced
+  // the file.
   float FirstOf(const proto::SharedBytes& bytes) {
     while (files_.size() < bytes.file()) {
       auto message = socket_->TryReceive();
@@ -179,7 +180,7 @@ class NeighborsTest : public ::testing::Test {
     std::memcpy(region->get(), values.data(), kBytes);
     return Buffer::FromMemory(region->get(), kBytes, *region);
   }
-  // Where the next gradient will lie.
+  // The place of the next gradient.
   const void* NextPlace() { return neighbors_.Take(kBytes)->get(); }
 
   PsEnd ps_;
@@ -201,10 +202,10 @@ TEST_F(NeighborsTest, NoLinkIsMadeToAnotherUser) {
   offer.set_uid(getuid() + 1);
   SharedArena regions({.name = "regions"});
   EXPECT_THAT(std::string(Link::Greet(offer, &regions).status().message()),
-              HasSubstr("is listened to by user"));
+              HasSubstr("is served by user"));
 }
 
-// As in containers that have a volume at different places.
+// As in containers that mount a volume at different paths.
 TEST_F(NeighborsTest, APsIsLookedForInTheDirectoryOfTheTask) {
   proto::LinkResponse offer = ps_.Offer();
   const std::string path = offer.path();
@@ -282,7 +283,7 @@ TEST_F(LentFileTest, NoPageIsPinnedTwice) {
   EXPECT_FALSE(IsPinned(7));
   file_->Pin(9 * page_, page_);
   EXPECT_EQ(memory_.requests(), 3);
-  // All gaps.
+  // Fills all gaps.
   file_->Pin(64, 11 * page_);
   EXPECT_EQ(memory_.requests(), 6);
   EXPECT_TRUE(IsPinned(0, 12));
@@ -312,7 +313,7 @@ TEST_F(NeighborsTest, NoLinkIsMadeWithoutAWelcome) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-// It is stopped, and as many as may wait to be accepted do.
+// The ps is suspended, and its queue of connections to be accepted is full.
 TEST_F(NeighborsTest, APsThatAcceptsNobodyIsNotWaitedFor) {
   ps_.LetWait(1);
   std::vector<std::unique_ptr<LinkSocket>> waiting;
@@ -327,10 +328,10 @@ TEST_F(NeighborsTest, APsThatAcceptsNobodyIsNotWaitedFor) {
   EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
 }
 
-// It is stopped after its welcome: files pile up, until no more fit.
+// The ps is suspended after its welcome: files pile up until no more fit.
 TEST_F(NeighborsTest, APsThatReadsNothingIsSentBytesAndNotWaitedFor) {
   constexpr size_t kFile = 2 << 20;
-  // Of which no file has two.
+  // No file has room for two of these.
   constexpr size_t kPiece = (1 << 20) + 64;
   SharedArena regions({.name = "regions", .file_bytes = kFile});
   ps_.Greet();
@@ -350,7 +351,7 @@ TEST_F(NeighborsTest, APsThatReadsNothingIsSentBytesAndNotWaitedFor) {
     told = *lent;
   }
   EXPECT_TRUE((*link)->usable());
-  // It goes on: what it has been told of before is there, and so is the next.
+  // It resumes: it finds what was announced before, and what comes next.
   EXPECT_EQ(ps_.FirstOf(told), 0);
   const auto lent = (*link)->Lend(gradients.back());
   ASSERT_TRUE(lent.has_value());
@@ -427,7 +428,7 @@ TEST_F(NeighborsTest, AGradientThatIsHeldIsKeptUntilItIsGivenBack) {
   const auto lent = link().Lend(std::exchange(gradient, {}));
   ASSERT_TRUE(ps_.board().Hold(IdOf(lent->loan())));
   link().TakeBack(lent->loan());
-  const auto next = neighbors_.Take(kBytes);  // asks for what was given back
+  const auto next = neighbors_.Take(kBytes);  // checks what was returned
   EXPECT_NE(next->get(), place);
   ps_.board().Free(IdOf(lent->loan()));
   EXPECT_EQ(NextPlace(), place);
@@ -503,7 +504,7 @@ TEST(KeptValuesTest, TwoPullsMayKeepWhatTheyRead) {
   first = neighbors->Keep(0);
   EXPECT_NE(first, nullptr);
   EXPECT_EQ(neighbors->Keep(0), nullptr);
-  // What is kept may outlive them.
+  // Kept values may outlive the neighbors.
   neighbors.reset();
 }
 

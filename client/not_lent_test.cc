@@ -1,5 +1,5 @@
-// What was planned to be lent to a ps of this host, is more than a message
-// holds, and cannot be lent after all: it is sent in parts
+// Parts that were planned to be lent to a ps of this host, are larger than a
+// message, and cannot be lent after all are sent in smaller parts
 // (docs/protocol/same_host.md, "What is lent").
 
 #include <memory>
@@ -33,14 +33,14 @@ absl::Status NotLent() {
 
 class NotLentTest : public GenerationTest {
  protected:
-  // One part for each ps; of `sent_part_bytes` where nothing is lent.
+  // One part for each ps, or parts of `sent_part_bytes` if nothing is lent.
   std::shared_ptr<GenerationState> Make(uint32_t num_ps,
                                         int64_t sent_part_bytes) {
     return MakeGeneration(num_ps, 1 << 20, /*asynchronous=*/false,
                           sent_part_bytes);
   }
 
-  // Answers the oldest pull of the ps with all that it asks for.
+  // Answers the oldest pull of the ps with everything that it requests.
   size_t AnswerPull(uint32_t ps, uint64_t version, float value) {
     auto pull = transport_.Take(rpc::kPull, ps);
     WithTensors<proto::PullResponse> response;
@@ -71,7 +71,7 @@ TEST_F(NotLentTest, APullAsksForPartsOfThatPs) {
   EXPECT_EQ(values_.version, GlobalStep(5));
 }
 
-// [R7] goes on as ever.
+// [R7] still holds.
 TEST_F(NotLentTest, APullInPartsIsOfOneVersion) {
   const auto pull = StartPull(Make(2, 8), GlobalStep(5), &values_);
   AnswerPull(1, 6, 2);
@@ -131,7 +131,7 @@ class PartsNotLentTest : public NotLentTest {
               absl::OkStatus());
     sender_->OnHandedIn(variable);
   }
-  // The part, "index of number", that was sent next to ps 0, and its first
+  // Acknowledges the next part sent to ps 0: "index of number", and its first
   // element.
   std::pair<std::string, float> Acknowledge() {
     auto sent = transport_.Take(rpc::kPush, 0);
@@ -168,7 +168,8 @@ TEST_F(PartsNotLentTest, WhatIsHandedInLaterFollowsInMoreParts) {
   ASSERT_THAT(transport_.names(), SizeIs(2));
   transport_.Take(rpc::kPush, 0).Answer(NotLent());
   EXPECT_THAT(transport_.names(), SizeIs(1));
-  // It is sent again: the ps has dropped it with the first of the others.
+  // The part is sent again: the ps dropped it when the first part of the new
+  // plan arrived.
   EXPECT_EQ(Acknowledge().first, "1 of 3");
   for (int part = 0; part < 4; ++part) Acknowledge();
   EXPECT_THAT(transport_.names(), IsEmpty());
@@ -188,7 +189,8 @@ TEST_F(PartsNotLentTest, WhatCannotBeSentEitherIsAnError) {
   EXPECT_TRUE(absl::IsOutOfRange(sender_->error()));
 }
 
-// All in one call: the push leaves by itself, and the rest as with several ps.
+// What was one call: the push is sent separately, and the rest as with several
+// ps.
 TEST_F(NotLentTest, APushThatIsOneCallBecomesSeveral) {
   const auto generation = Make(1, 8);
   const auto push = StartPush(generation, GlobalStep(7));
@@ -198,7 +200,7 @@ TEST_F(NotLentTest, APushThatIsOneCallBecomesSeveral) {
   contribution.examples = 8;
   EXPECT_EQ(push->Contribute(contribution, &values_), absl::OkStatus());
   transport_.Take(rpc::kPushPull).Answer(NotLent());
-  // It may have been the values for which there was no loan.
+  // The loan may have been missing for the values.
   {
     auto lent = transport_.Take(rpc::kPush);
     EXPECT_EQ(lent.request.message.num_parts(), 1);

@@ -23,7 +23,7 @@ class OfferTest : public ClientTest {
   }
   void TearDown() override { cluster_.reset(); }
 
-  // A push of step 4 that weighs nothing, offered for seat 1.
+  // Offers a push of step 4 without examples for seat 1.
   std::unique_ptr<Cluster::Push> Contribute() {
     auto push = cluster_->StartPush(GlobalStep(4));
     EXPECT_EQ(push->Contribute({1}), absl::OkStatus());
@@ -114,8 +114,8 @@ TEST_F(OfferTest, AcknowledgesTheVerdictsThatAreKnown) {
   EXPECT_THAT(marks, ::testing::ElementsAre(0, 0, 2, 3));
 }
 
-// An offer that was let go of may still be in its step, until the step is seen
-// to be closed.
+// An abandoned offer may still be in its step, until the step is known to be
+// closed.
 TEST_F(OfferTest, AcknowledgesAnAbandonedOneWhenItsStepIsClosed) {
   ps(0).contribute.Do([](int call, const auto&, auto* response) {
     if (call > 0) response->set_verdict(proto::ACCEPTED);
@@ -164,7 +164,7 @@ TEST_F(OfferTest, ADeadlineNamesTheTaskThatTheStepWaitsFor) {
   ps(0).contribute.AwaitCalls(2);
   EXPECT_EQ(push->Await(After(50)).status(),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the verdict on push 1 by ", PsName(0),
+                "timed out waiting for the verdict on push 1 by ", PsName(0),
                 "; step 4 waits for /job:worker/task:0")));
 }
 

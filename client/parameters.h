@@ -13,22 +13,22 @@
 
 namespace holdfast {
 
-// The values of all variables, in the order declared, each row-major, and of
-// the rows of embedding tables that its user wants.
+// The values of all variables, in order of declaration, each row-major, and of
+// the rows of embedding tables that the user wants.
 //
-// A pull decides where the values of a variable lie: in memory of this object,
-// in memory that the caller has given for them (SetMemory), or where they were
-// read, in memory that this object keeps (docs/protocol/same_host.md, "Reading
-// in place"). Readers need not know.
+// A pull decides where the values of a variable are stored: in this object's
+// memory, in memory provided by the caller (SetMemory), or in place, in memory
+// that this object keeps alive (docs/protocol/same_host.md, "Reading in
+// place"). Readers need not know.
 //
-// Thread-compatible. Moving it moves no values; a copy shares what is kept and
-// what the caller has given.
+// Thread-compatible. Moving it moves no values; a copy shares kept memory and
+// memory provided by the caller.
 class Parameters {
  public:
   Parameters() = default;
   Parameters(GlobalStep version, std::vector<std::vector<float>> values);
 
-  // Whether all that changes is of this version.
+  // Whether all values that training changes have this version.
   bool AllAt(GlobalStep step) const;
 
   // The number of variables.
@@ -36,75 +36,81 @@ class Parameters {
   // The values of a variable. They stay where they are until the next pull into
   // this object begins, or Release.
   absl::Span<const float> Of(size_t variable) const;
-  // Those of all variables.
+  // The values of all variables.
   std::vector<absl::Span<const float>> All() const;
 
-  // ---- For whoever pulls ----
+  // ---- For callers that pull ----
 
-  // From now on memory of this object's is pinned where it is taken, as far as
-  // `memory` has some; that is, not of variables whose values are kept, or
-  // written to the caller's memory. It must outlive the object. Null, the
-  // default: none is.
+  // From now on this object allocates pinned memory from `memory`, as long as
+  // `memory` has some. This does not affect variables whose values are kept in
+  // place or written to the caller's memory. `memory` must outlive the object.
+  // Null, the default: memory is not pinned.
   void SetHostMemory(HostMemory* memory) { host_memory_ = memory; }
-  // From now on the values of variable i are written to memory[i], where that
-  // is not null, in place of memory of this object's. It must be of their size.
+  // From now on the values of variable i are written to memory[i], if that is
+  // not null, instead of this object's memory. It must have the variable's
+  // size.
   void SetMemory(absl::Span<const absl::Span<float>> memory);
-  // Lets go of what is kept; the values of those variables are not specified
-  // then.
+  // Releases values that are kept in place; the values of those variables are
+  // then unspecified.
   void Release();
-  // The same, in memory that lies at one place from pull to pull: that of this
-  // object, to which what is kept is copied, once, or the caller's.
+  // The values of a variable at an address that does not change from pull to
+  // pull: in the caller's memory, or in this object's, to which kept values are
+  // copied once.
   absl::Span<const float> AtFixedPlace(size_t variable);
 
   // ---- Rows of embedding tables (docs/protocol/tables.md) ----
 
-  // Which rows of a table, by its index as declared, pulls into this object
-  // read from now on: ids that rise, each once (client/row_batch.h). Default:
-  // none. The values that were there are gone.
+  // Sets the rows of a table (its index as declared) that pulls into this
+  // object read from now on. `ids` must be strictly increasing
+  // (client/row_batch.h). Default: none. Discards the values of the rows wanted
+  // before.
   void WantRows(size_t table, absl::Span<const uint64_t> ids);
-  // Those ids.
+  // The ids of the wanted rows.
   absl::Span<const uint64_t> RowIds(size_t table) const;
-  // Their values, row after row in the order of ids; empty before a pull. They
-  // stay where they are until the next pull into this object begins, or
-  // WantRows.
+  // The values of the wanted rows, one row after another in the order of ids;
+  // empty before a pull. They stay where they are until the next pull into this
+  // object begins, or WantRows.
   absl::Span<const float> RowsOf(size_t table) const;
 
-  // Whether pulls into this object, other than one that comes with a push, read
-  // the variables as well. Default: they do.
+  // Whether pulls into this object also read the variables. Pulls that come
+  // with a push always do. Default: true.
   void WantVariables(bool want) { wants_variables_ = want; }
   bool wants_variables() const { return wants_variables_; }
 
-  // Synchronous: of all values. Asynchronous: the least of `versions`, without
-  // those of ps that hold nothing that is trained: their values never change.
+  // Synchronous: the version of all values. Asynchronous: the least of
+  // `versions`, not counting ps that hold nothing trainable, whose values never
+  // change.
   GlobalStep version;
-  // By ps. Asynchronous: of what that shard sent, or, where it came in several
-  // messages, the least of them.
+  // Indexed by ps. Asynchronous: the version that the shard sent; the least, if
+  // it came in several messages.
   std::vector<GlobalStep> versions;
-  // With which gradients on them are computed, so that small ones do not vanish
-  // in float16 (proto::LossScale); they are pushed without it. Asynchronous:
-  // see Ticket.
+  // The loss scale for gradients at these values, which keeps small ones from
+  // vanishing in float16 (proto::LossScale). Gradients are divided by it before
+  // they are pushed. Asynchronous: see Ticket.
   float loss_scale = 1;
 
-  // ---- For the pull itself ----
+  // ---- For the implementation of pulls ----
 
   void Resize(size_t num_variables) { places_.resize(num_variables); }
-  // Whether the caller has given memory for a variable.
+  // Whether the caller has provided memory for a variable.
   bool HasMemory(size_t variable) const;
-  // Where the `size` values of a variable are to be written: memory of this
-  // object's, or the caller's. Once it has that size and nothing is kept, the
-  // call changes nothing, and several threads may write to parts of it.
+  // Memory for the `size` values of a variable, to be written by the pull: this
+  // object's or the caller's. Once it has that size and nothing is kept, the
+  // call changes nothing, and several threads may write to different parts of
+  // it.
   absl::Span<float> Write(size_t variable, size_t size);
-  // `values` are those of the variable, for as long as `owner` is there.
+  // Makes `values`, which are valid as long as `owner` exists, the values of
+  // the variable.
   void Keep(size_t variable, absl::Span<const float> values,
             std::shared_ptr<const void> owner);
-  // The tables up to the last of which rows are wanted.
+  // The number of tables, up to the last one of which rows are wanted.
   size_t num_tables() const { return rows_.size(); }
-  // Where the values of the wanted rows are to be written. Called again with
-  // the same length, it changes nothing.
+  // Memory for the values of the wanted rows, to be written by the pull.
+  // Calling it again with the same length changes nothing.
   absl::Span<float> WriteRows(size_t table, size_t row_length);
 
  private:
-  // Memory of this object's. What is copied is not pinned.
+  // This object's memory for a variable. A copy is not pinned.
   class Own {
    public:
     Own() = default;
@@ -114,8 +120,9 @@ class Parameters {
     Own(Own&&) = default;
     Own& operator=(Own&&) = default;
 
-    // Memory for so many values, the same as before if it has that size; else
-    // of `memory`, which may be null or have none.
+    // Memory for `size` values: the existing memory if it has that size,
+    // otherwise allocated from `memory`, or from the heap if `memory` is null
+    // or exhausted.
     absl::Span<float> Make(size_t size, HostMemory* memory);
     absl::Span<const float> values() const {
       if (pinned_ == nullptr) return heap_;
@@ -123,7 +130,7 @@ class Parameters {
     }
 
    private:
-    // One of them is empty.
+    // At most one of them is in use.
     std::vector<float> heap_;
     HostBuffer pinned_;
     size_t pinned_size_ = 0;
@@ -132,7 +139,7 @@ class Parameters {
   struct Place {
     Own own;
     absl::Span<float> given;
-    // Where `owner` is not null; and whether `own` is a copy of it.
+    // Valid if `owner` is not null. `copied`: whether `own` is a copy of it.
     absl::Span<const float> kept;
     std::shared_ptr<const void> owner;
     bool copied = false;
@@ -140,14 +147,14 @@ class Parameters {
 
   struct Rows {
     std::vector<uint64_t> ids;
-    // The first num_values of `memory`, which never shrinks: batches differ in
-    // their numbers of rows.
+    // The values are the first num_values of `memory`, which never shrinks,
+    // because the number of rows differs from batch to batch.
     std::vector<float> memory;
     size_t num_values = 0;
   };
 
   std::vector<Place> places_;
-  // By table.
+  // Indexed by table.
   std::vector<Rows> rows_;
   bool wants_variables_ = true;
   HostMemory* host_memory_ = nullptr;

@@ -46,7 +46,7 @@ TEST(ParametersTest, MemoryOfItsOwnIsPinned) {
     Parameters values;
     values.SetHostMemory(&memory);
     values.Resize(2);
-    // What is kept needs none.
+    // Kept values need no memory.
     values.Keep(1, lent, std::make_shared<int>());
     const absl::Span<float> written = values.Write(0, 2);
     written[0] = written[1] = 5;
@@ -55,7 +55,7 @@ TEST(ParametersTest, MemoryOfItsOwnIsPinned) {
     EXPECT_THAT(values.Of(0), ElementsAre(5, 5));
     EXPECT_THAT(values.AtFixedPlace(1), ElementsAre(3, 4));
     EXPECT_EQ(memory.allocations(), 2);
-    // A copy is another's.
+    // A copy is independent.
     const Parameters copy = values;
     values.Write(0, 2)[0] = 6;
     EXPECT_THAT(copy.Of(0), ElementsAre(5, 5));
@@ -102,7 +102,7 @@ TEST(ParametersTest, ACopyOfWhatIsKeptLiesAtAFixedPlace) {
   const absl::Span<const float> copy = values.AtFixedPlace(0);
   EXPECT_THAT(copy, ElementsAre(3, 4));
   EXPECT_NE(copy.data(), lent.data());
-  // Once.
+  // The values were copied only once.
   lent[0] = 9;
   EXPECT_THAT(values.AtFixedPlace(0), ElementsAre(3, 4));
   // What was read elsewhere stays there.

@@ -10,9 +10,8 @@
 namespace holdfast::client {
 namespace {
 
-// Parts on their way to one ps at a time. More hide a longer round trip, but
-// the later ones take their share of the connection from those that are wanted
-// first.
+// The maximum number of parts in flight to one ps. More would hide a longer
+// round trip, but later parts take bandwidth from those that are needed first.
 constexpr int kMaxPartsInFlight = 4;
 
 }  // namespace
@@ -33,7 +32,7 @@ PartSender::PartSender(const PushFacts* push, const Gradients* gradients,
 void PartSender::SendBy(uint32_t ps, const Plan& plan) {
   Shard& shard = shards_[ps];
   const std::vector<Plan::Part>& parts = plan.parts[ps];
-  // One that is never sent stands for those of the rows to come.
+  // One extra part, never sent, stands for the parts of future rows.
   const size_t num_parts =
       gradients_.num_parts(plan, ps) + (awaits_rows_ ? 1 : 0);
   num_unacknowledged_ -= shard.unacknowledged;
@@ -165,7 +164,7 @@ void PartSender::OnAnswer(uint32_t ps, uint32_t part,
       verdict_ = response->verdict();
       GenerationState& generation = *push_.generation;
       generation.encoder.Settle(push_.sequence, verdict_ == proto::ACCEPTED);
-      // With a ticket the coordinator has to hear of it first.
+      // With a ticket, the coordinator has to hear of the verdict first.
       if (!push_.ticket.has_value()) {
         generation.sequences.Settle(push_.sequence);
       }
@@ -198,8 +197,9 @@ void PartSender::OnAnswer(uint32_t ps, uint32_t part,
   if (ends) on_end_();
 }
 
-// Whether a shard's verdict on a part is that on the push. An asynchronous push
-// counts when all shards have applied it, not when this one has.
+// Whether a shard's verdict on a part is the verdict on the whole push. An
+// asynchronous push counts when all shards have applied it, not when this one
+// has.
 bool PartSender::IsOutcome(proto::Verdict verdict) const {
   return verdict != proto::VERDICT_UNSPECIFIED &&
          !(push_.asynchronous() && verdict == proto::ACCEPTED);

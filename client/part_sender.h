@@ -19,49 +19,50 @@
 
 namespace holdfast::client {
 
-// docs/protocol/life_of_a_step.md, step 2, or docs/protocol/asynchronous.md,
-// A2, as the worker does them: the gradient leaves in the parts of
-// Placement::push, each as soon as all its variables were handed in, some of
-// them at a time; and every shard acknowledges all of its own. In a job with
-// embedding tables parts with rows follow, and none leaves before it is known
-// how many there are.
+// The worker's side of docs/protocol/life_of_a_step.md, step 2, or
+// docs/protocol/asynchronous.md, A2: sends the gradient in the parts of
+// Placement::push, each as soon as all its variables were handed in, several at
+// a time; every shard acknowledges all of its parts. In a job with embedding
+// tables, parts with rows follow, and none is sent before their number is
+// known.
 //
-// A shard without room refuses a push before it keeps anything of it. One part
-// then asks, with pauses, until it is kept, and the others follow: many would
-// take the network from those that are to make room.
+// A shard without room refuses a push before it keeps any of it. Then one part
+// is retried, with pauses, until the shard keeps it, and the others follow.
+// Retrying many would take network capacity from the pushes that are to make
+// room.
 //
-// Where a part is more than a message holds, and cannot be lent to its ps
-// (docs/protocol/same_host.md, H7), all of that ps is sent in the parts of
-// Placement::sent_push. There are more of them, by which the ps knows that what
-// it has of the others is to go.
+// If a part is larger than a message and cannot be lent to its ps
+// (docs/protocol/same_host.md, H7), everything for that ps is sent in the parts
+// of Placement::sent_push. These are more numerous, by which the ps knows that
+// it must discard the parts received so far.
 //
-// Thread-safe, by the context's mutex.
+// Thread-safe; guarded by the context's mutex.
 class PartSender {
  public:
-  // All must outlive this object, and `calls` be cancelled before it goes.
-  // `on_end` is called, without locks, when ended() has become true by an
-  // answer.
+  // All arguments must outlive this object, and `calls` must be cancelled
+  // before it is destroyed. `on_end` is called, without locks, when an answer
+  // has made ended() true.
   PartSender(const PushFacts* push, const Gradients* gradients,
              CallGroup* calls, std::function<void()> on_end);
 
-  // Lets parts leave; before it none does.
+  // Starts sending parts; none is sent before.
   void Start();
   bool started() const { return started_; }
-  // The gradient of a variable is there.
+  // The gradient of a variable has been handed in.
   void OnHandedIn(size_t variable);
-  // There will be no more rows: Gradients::CloseRows.
+  // There will be no more rows: Gradients::CloseRows was called.
   void OnRowsClosed();
-  // No shard needs anything of the push: no part leaves any more, and what
-  // comes of those that have does not matter.
+  // No shard needs any of the push: no more parts are sent, and answers to
+  // those already sent are ignored.
   void Stop();
 
-  // Every shard has acknowledged every part; or the push is decided, or has
-  // failed.
+  // Whether every shard has acknowledged every part, or the push is decided or
+  // has failed.
   bool ended() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return num_unacknowledged_ == 0 || decided();
   }
-  // A shard's verdict on the push, whose step has closed or whose worker was
-  // shut out.
+  // A shard's verdict on the push if its step has closed or its worker was
+  // fenced.
   proto::Verdict verdict() const
       ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return verdict_;
@@ -74,34 +75,36 @@ class PartSender {
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex);
 
  private:
-  // What is between the push and one ps.
+  // The state of sending to one ps.
   struct Shard {
-    // In whose parts it is sent.
+    // The plan whose parts are sent.
     const Plan* plan = nullptr;
-    // By part: ranges whose variable has not been handed in.
+    // Indexed by part: the number of ranges whose variable has not been handed
+    // in.
     std::vector<size_t> missing;
-    // Parts that may leave.
+    // Parts that may be sent.
     std::deque<uint32_t> ready;
     int in_flight = 0;
     size_t unacknowledged = 0;
-    // [H7] A part could not be lent: no other leaves, and when none is on its
-    // way the plan is the one that lends nothing.
+    // [H7] A part could not be lent: no others are sent, and once none is in
+    // flight, sending starts over with the plan that lends nothing.
     bool not_lent = false;
-    // Why the ps has kept nothing, as last heard. Empty: it has room.
+    // Why the ps has refused the push, as last heard. Empty: it has room.
     std::string refusal;
-    // Nothing is sent until a pause after a refusal is over.
+    // Nothing is sent until the pause after a refusal is over.
     bool pausing = false;
     Backoff backoff;
   };
 
-  // Nothing is on its way to it, and it has been sent nothing by `plan`, or
-  // nothing at all.
+  // Starts over with `plan`. Requires that nothing is in flight to the ps, and
+  // that it has been sent no parts of `plan`.
   void SendBy(uint32_t ps, const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_.context().mutex);
   bool decided() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return !error_.ok() || verdict_ != proto::VERDICT_UNSPECIFIED;
   }
-  // Sends what may leave to one ps. From the user's thread and from answers.
+  // Sends the parts for one ps that are ready. Called by the user's thread and
+  // by answers.
   void SendReady(uint32_t ps);
   void OnAnswer(uint32_t ps, uint32_t part,
                 const absl::StatusOr<proto::PushResponse>& response);
@@ -111,12 +114,12 @@ class PartSender {
   const Gradients& gradients_;
   CallGroup& calls_;
   const std::function<void()> on_end_;
-  // The user's thread's own.
+  // Used only by the user's thread.
   bool started_ = false;
 
-  // The rows are not all there.
+  // Whether rows may still be handed in.
   bool awaits_rows_ ABSL_GUARDED_BY(push_.context().mutex);
-  // By variable.
+  // Indexed by variable.
   std::vector<bool> handed_in_ ABSL_GUARDED_BY(push_.context().mutex);
   bool stopped_ ABSL_GUARDED_BY(push_.context().mutex) = false;
   std::vector<Shard> shards_ ABSL_GUARDED_BY(push_.context().mutex);

@@ -131,7 +131,7 @@ TEST_F(PartSenderTest, OnePartAsksWhetherThereIsRoom) {
   auto alone = transport_.Take(rpc::kPush, 0);
   EXPECT_FALSE(transport_.Has(rpc::kPush, 0));
   alone.Answer(proto::PushResponse());
-  // It is kept: the others follow side by side.
+  // The part is kept: the others follow concurrently.
   for (int i = 0; i < 3; ++i) Acknowledge(0);
   EXPECT_EQ(Missing(), "the acknowledgment of push 1 by ps 1");
 }
@@ -165,7 +165,7 @@ TEST_F(PartSenderTest, AVerdictEndsIt) {
   EXPECT_EQ(push_.generation->sequences.acked_through(), push_.sequence);
 }
 
-// In an asynchronous job one shard's ACCEPTED says nothing of the others.
+// In an asynchronous job one shard's ACCEPTED says nothing about the others.
 TEST_F(PartSenderTest, AnAsynchronousAcceptedIsAnAcknowledgment) {
   Make(1 << 20, /*asynchronous=*/true);
   sender_->Start();

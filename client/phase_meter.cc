@@ -12,7 +12,7 @@ using Phase = PhaseMeter::Phase;
 
 constexpr absl::Duration kWindow = absl::Seconds(1);
 
-// Within what the coordinator accepts, whatever a clock does.
+// Clamped to what the coordinator accepts, whatever the clock does.
 double Share(absl::Duration part, absl::Duration whole) {
   return std::clamp(absl::FDivDuration(part, whole), 0.0, 1.0);
 }
@@ -20,7 +20,7 @@ double Seconds(absl::Duration duration) {
   return std::max(absl::ToDoubleSeconds(duration), 0.0);
 }
 
-// Empty: it waits for nobody.
+// Empty: the phase waits for nothing.
 const char* WaitingFor(Phase phase) {
   switch (phase) {
     case Phase::kInput:
@@ -39,7 +39,7 @@ const char* WaitingFor(Phase phase) {
   return "";
 }
 
-// As spans are called.
+// The name of the phase's spans.
 const char* NameOf(Phase phase) {
   switch (phase) {
     case Phase::kInput:

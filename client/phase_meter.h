@@ -15,19 +15,19 @@
 
 namespace holdfast {
 
-// Where a worker's training time goes: into computing, or into waiting for
-// something, and for what (proto::PhaseSeconds).
+// Measures where a worker's training time goes: into computing, or into
+// waiting, and for what (proto::PhaseSeconds).
 //
 // At any time the worker is in one phase. A change of phase reads the clock
 // once and takes an uncontended lock, together some 50 ns. While a trace of the
 // whole cluster is recorded, each phase is a span in it, within that of its
 // step.
 //
-// Thread-safe: one thread trains and others report.
+// Thread-safe: one thread trains, others report.
 class PhaseMeter {
  public:
   enum class Phase {
-    kOther,  // what is none of the others: logging, starting an evaluation
+    kOther,  // anything else, such as logging or starting an evaluation
     kInput,
     kVersion,
     kCompute,
@@ -36,8 +36,8 @@ class PhaseMeter {
     kTicket,
   };
 
-  // The training thread is in `phase` from the object's construction to its
-  // end, then again in the phase before. With a null meter it does nothing.
+  // The training thread is in `phase` during the lifetime of this object, and
+  // then returns to the previous phase. Does nothing with a null meter.
   class Scope {
    public:
     Scope(PhaseMeter* meter, Phase phase) : meter_(meter) {
@@ -55,56 +55,58 @@ class PhaseMeter {
   };
 
   // Both must outlive the meter. `tracer` records on demand, by the same clock;
-  // null: nothing records.
+  // null: nothing is recorded.
   explicit PhaseMeter(const Clock* clock, Tracer* tracer = nullptr)
       : clock_(*clock), tracer_(tracer) {
     if (tracer == nullptr) return;
     track_ = tracer->AddTrack("training", Tracer::TrackKind::kNested);
   }
 
-  // Between them, the worker trains: time counts. A pair may follow another;
-  // training begins in kOther.
+  // Time counts only between these calls, while the worker trains. Pairs of
+  // calls may be repeated; training begins in kOther.
   void BeginTraining() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndTraining() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the phase before. Outside training it does nothing.
+  // Changes the phase, and returns the previous one. Does nothing outside
+  // training.
   Phase Enter(Phase phase) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The work on a step or a ticket begins, and that on the one before is over.
-  // `what`: "step" or "ticket".
+  // The work on a step or a ticket begins, and the work on the previous one
+  // ends. `what`: "step" or "ticket".
   void BeginStep(const char* what, uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // A step, or the work on a ticket, is finished.
   void FinishStep() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Rows of the training set that this worker has left out, for its reports.
+  // Sets the number of rows of the training set that this worker has skipped,
+  // for its reports.
   void SetSkippedRows(uint64_t rows) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The phases so far, that under way among them; absent before training began.
-  // The input wait is the share since the last report that was at least a
-  // second of training before, and that of all training; absent before there
-  // was a second of training: its first moments, when nothing is made ahead
-  // yet, say nothing about the rest.
+  // The phases so far, including the current one; absent before training has
+  // begun. The input wait is given as a share of the time since the last report
+  // that was at least a second of training earlier, and as a share of all
+  // training. It is absent in the first second of training, when no batches
+  // have been prepared ahead yet, since that says nothing about the rest.
   TaskReport Report() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The worker's part of it, which leaves the next Report as it is.
+  // The worker's part of the report; does not affect the next Report.
   std::optional<proto::WorkerReport> Look() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   static constexpr size_t kNumPhases = 7;
 
-  // Adds to the trace what has begun at `since`.
+  // Adds a span from `since` to `now` to the trace.
   void Trace(TraceKind kind, const char* name, absl::Time since,
              absl::Time now) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void EndStep(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds what has passed in the current phase.
+  // Adds the time that has passed in the current phase.
   void Settle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // In a phase, up to `now`.
+  // The time spent in a phase, up to `now`.
   absl::Duration In(Phase phase, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   std::optional<proto::WorkerReport> LookAt(absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  // What the training thread is at.
+  // The step or ticket that the training thread is working on.
   struct Step {
     const char* what = "step";
     uint64_t number = 0;
@@ -119,13 +121,13 @@ class PhaseMeter {
   bool began_ ABSL_GUARDED_BY(mutex_) = false;
   bool training_ ABSL_GUARDED_BY(mutex_) = false;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOther;
-  // While training: since when it is in `phase_`.
+  // While training: when `phase_` began.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
-  // By phase, without what has passed since `since_`.
+  // Indexed by phase; without the time since `since_`.
   std::array<absl::Duration, kNumPhases> passed_ ABSL_GUARDED_BY(mutex_);
   uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t skipped_rows_ ABSL_GUARDED_BY(mutex_) = 0;
-  // As of the last report that counts.
+  // At the last report that counts.
   absl::Duration reported_training_ ABSL_GUARDED_BY(mutex_);
   absl::Duration reported_waiting_ ABSL_GUARDED_BY(mutex_);
   std::optional<double> recent_ ABSL_GUARDED_BY(mutex_);

@@ -122,10 +122,10 @@ TEST_F(PhaseMeterTest, InputWaitOfTheLastReportsAndOfAll) {
   ExpectInputWait(0.25, 0.25);
   Pass(4);
   ExpectInputWait(0, 0.125);
-  // Less than a second: it stays.
+  // Less than a second: the last value stays.
   WaitForInput(0.5);
   ExpectInputWait(0, 1.5 / 8.5);
-  // From the last one that counted: 0.5 of 1 s.
+  // Since the last report that counted: 0.5 of 1 s.
   Pass(0.5);
   ExpectInputWait(0.5, 1.5 / 9);
 }
@@ -152,7 +152,7 @@ TEST_F(PhaseMeterTest, AWaitUnderWayCounts) {
 TEST_F(PhaseMeterTest, WhatIsNoTrainingDoesNotCount) {
   meter_.BeginTraining();
   WaitForInput(1);
-  // Given up in a wait, as when the job is rolled back.
+  // Training ends during a wait, as when the job is rolled back.
   meter_.Enter(Phase::kInput);
   Pass(1);
   meter_.EndTraining();
@@ -210,7 +210,7 @@ TEST_F(TracedPhaseMeterTest, PhasesLieWithinTheirStep) {
   traced_.BeginStep("step", 3);
   SpendTraced(Phase::kInput, 1);
   SpendTraced(Phase::kCompute, 2);
-  Pass(1);  // what is no phase
+  Pass(1);  // none of the phases
   SpendTraced(Phase::kVerdict, 1);
   traced_.FinishStep();
   traced_.BeginStep("step", 4);
@@ -242,7 +242,7 @@ TEST_F(TracedPhaseMeterTest, NothingIsRecordedWhileNobodyWantsIt) {
   traced_.BeginStep("step", 3);
   SpendTraced(Phase::kInput, 1);
   tracer_.Begin();
-  // Of what is under way, all is recorded when it ends.
+  // A phase in progress is recorded as a whole when it ends.
   traced_.EndTraining();
   EXPECT_THAT(Spans(), ElementsAre("step 3: 0 for 1, step 3"));
 }

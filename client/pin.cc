@@ -17,7 +17,7 @@
 namespace holdfast::client {
 namespace {
 
-// As PinRequest.hold_ms in proto/shard.proto.
+// The limit of PinRequest.hold_ms in proto/shard.proto.
 constexpr absl::Duration kMaxHold = absl::Hours(1);
 
 // The pins on all shards.
@@ -38,7 +38,7 @@ class PinHandle : public Cluster::Pin {
     }
   }
 
-  // Has every shard pin its newest version.
+  // Makes every shard pin its newest version.
   void Start() ABSL_LOCKS_EXCLUDED(mutex_) {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) Pin(ps);
   }
@@ -67,17 +67,17 @@ class PinHandle : public Cluster::Pin {
  private:
   enum class Stage {
     kPinning,
-    // The shards below version_ are to reach it.
+    // Waiting for the shards below version_ to reach it.
     kAwaitingVersion,
     kPinned,
   };
   struct Shard {
-    // Of the pin held.
+    // The pin held.
     std::optional<uint64_t> pin;
-    // Of the pin held, or reached.
+    // The version pinned or reached.
     GlobalStep version;
     bool answered = false;
-    // Why it has pinned nothing, as last heard, with its name.
+    // Why it has pinned nothing, as last heard, including its name.
     std::string refusal;
   };
 
@@ -115,8 +115,8 @@ class PinHandle : public Cluster::Pin {
                  });
   }
 
-  // A ps without memory for another version has it once a pin there, perhaps
-  // one of ours that is being let go, has ended.
+  // A ps without memory for another version gets it when a pin there ends,
+  // perhaps one of ours that is being released.
   Next OnPinned(uint32_t ps, const absl::StatusOr<proto::PinResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     {
@@ -146,7 +146,7 @@ class PinHandle : public Cluster::Pin {
     return Next::kDone;
   }
 
-  // The shards below version_, whose pins are let go.
+  // The shards below version_, whose pins are released.
   std::vector<uint32_t> TakeBehind() ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<uint32_t> behind;
     std::vector<uint64_t> pins;
@@ -214,7 +214,7 @@ class PinHandle : public Cluster::Pin {
     });
   }
 
-  // Lets go of a pin, without waiting.
+  // Releases a pin, without waiting.
   void Unpin(uint32_t ps, uint64_t pin) {
     proto::UnpinRequest request;
     request.set_pin(pin);
@@ -233,7 +233,7 @@ class PinHandle : public Cluster::Pin {
 
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kPinning;
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
-  // The highest seen.
+  // The highest version seen.
   GlobalStep version_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
@@ -260,7 +260,7 @@ class StartedPinRequest : public PinRequest {
   std::unique_ptr<PinHandle> pin_;
 };
 
-// One that could not begin.
+// A request that could not be started.
 class FailedPinRequest : public PinRequest {
  public:
   explicit FailedPinRequest(absl::Status error) : error_(std::move(error)) {}
@@ -281,7 +281,7 @@ std::unique_ptr<PinRequest> StartPin(
   if (hold < absl::Milliseconds(1) || hold > kMaxHold) {
     return std::make_unique<FailedPinRequest>(
         absl::InvalidArgumentError(absl::StrCat(
-            "a pin is held for 1ms to ", absl::FormatDuration(kMaxHold),
+            "a pin may be held for 1ms to ", absl::FormatDuration(kMaxHold),
             ", not for ", absl::FormatDuration(hold))));
   }
   if (!ready.ok()) return std::make_unique<FailedPinRequest>(ready.status());

@@ -10,8 +10,8 @@
 
 namespace holdfast::client {
 
-// A pin that is being taken. Of synchronous jobs every shard pins its newest
-// version; where those differ, the shards behind are asked again once they have
+// A pin that is being taken. In synchronous jobs every shard pins its newest
+// version; if these differ, the shards behind are asked again once they have
 // reached the highest.
 class PinRequest : public Cluster::Handle {
  public:
@@ -19,7 +19,8 @@ class PinRequest : public Cluster::Handle {
       absl::Time deadline) = 0;
 };
 
-// As Cluster::PinVersion. `ready`: the generation to read in, or why it fails.
+// See Cluster::PinVersion. `ready`: the generation to read in, or why the pin
+// fails.
 std::unique_ptr<PinRequest> StartPin(
     absl::StatusOr<std::shared_ptr<GenerationState>> ready,
     absl::Duration hold);

@@ -32,7 +32,7 @@ class PinTest : public ClientTest {
   }
   void TearDown() override { cluster_.reset(); }
 
-  // The first thing that was let go of at a ps.
+  // The first pin that was released at a ps.
   uint64_t FirstUnpinned(uint32_t index) {
     ps(index).unpin.AwaitCalls(1);
     return ps(index).unpin.requests()[0].pin();
@@ -52,7 +52,7 @@ TEST_F(PinTest, HoldsAndReadsOneVersion) {
     EXPECT_EQ(ps(i).pin.requests()[0].hold_ms(), 7000);
   }
 
-  // Training goes on; the pinned version is asked for by name.
+  // Training continues; the pinned version is requested by number.
   version = 9;
   for (const uint32_t i : {0, 1}) {
     ps(i).pull.Do([](int, const auto& request, auto* response) {
@@ -80,7 +80,7 @@ TEST_F(PinTest, AnotherVersionThanThePinnedOneIsAnError) {
   Parameters values;
   EXPECT_EQ((*pin)->StartRead(&values)->Await(Late()),
             absl::InternalError(absl::StrCat(
-                PsName(1), ": version 0 was asked for, and 5 came")));
+                PsName(1), ": version 0 was requested, but 5 arrived")));
 }
 
 TEST_F(PinTest, TheLaggardPinsAgainWhenItHasCaughtUp) {
@@ -172,7 +172,7 @@ TEST_F(PinTest, ADeadlineNamesTheShardThatIsRead) {
   Parameters values;
   EXPECT_EQ((*pin)->StartRead(&values)->Await(After(300)),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the pinned version at ", PsName(1))));
+                "timed out waiting for the pinned version at ", PsName(1))));
 }
 
 // While the laggard caught up, it went past the other.
@@ -210,14 +210,14 @@ TEST_F(PinTest, WaitsForRoomToHoldAVersion) {
   ps(1).pin.Do([](int, const auto&, auto*) {
     return absl::ResourceExhaustedError("no room");
   });
-  EXPECT_EQ(
-      cluster_->PinVersion(absl::Seconds(7), After(300)).status(),
-      absl::DeadlineExceededError(absl::StrCat(
-          "waited in vain for a pinned version at ", PsName(1), ": no room")));
+  EXPECT_EQ(cluster_->PinVersion(absl::Seconds(7), After(300)).status(),
+            absl::DeadlineExceededError(
+                absl::StrCat("timed out waiting for a pinned version at ",
+                             PsName(1), ": no room")));
 }
 
 TEST_F(PinTest, LetsGoOfWhatItHasWhenItFails) {
-  // ps 1 fails when ps 0 is not waited for any more.
+  // ps 1 fails when ps 0 is no longer waited for.
   absl::Notification only_ps1;
   const std::string what = absl::StrCat("a pinned version at ", PsName(1));
   Cluster::Options options = OptionsFor(kReader);
@@ -238,8 +238,8 @@ TEST_F(PinTest, ADeadlineNamesTheShard) {
   ps(1).pin.Do([this](int, const auto&, auto*) { return ps(1).Mute(); });
   EXPECT_EQ(cluster_->PinVersion(absl::Seconds(7), After(300)).status(),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for a pinned version at ", PsName(1))));
-  // What was pinned elsewhere is let go of.
+                "timed out waiting for a pinned version at ", PsName(1))));
+  // Pins on other shards are released.
   EXPECT_EQ(FirstUnpinned(0), 10);
 }
 
@@ -251,8 +251,8 @@ TEST_F(PinTest, ADeadlineNamesTheLaggard) {
   });
   ps(1).pull.Do([this](int, const auto&, auto*) { return ps(1).Mute(); });
   EXPECT_EQ(cluster_->PinVersion(absl::Seconds(7), After(300)).status(),
-            absl::DeadlineExceededError(
-                absl::StrCat("waited in vain for version 8 at ", PsName(1))));
+            absl::DeadlineExceededError(absl::StrCat(
+                "timed out waiting for version 8 at ", PsName(1))));
 }
 
 TEST_F(PinTest, RefusesATimeThatCannotBe) {

@@ -5,13 +5,13 @@
 namespace holdfast::client {
 namespace {
 
-// What surrounds the values of one range in a message, at most: see
+// The maximum size of everything in a message for one range but its values: see
 // EncodedBytes in common/rpc/tensor_codec.cc.
 uint64_t HeaderBytes(const Layout::Variable& variable) {
   return 66 + variable.name.size() + 10 * variable.shape.size();
 }
 
-// The same of a SharedBytes with its Loan.
+// The same for a SharedBytes with its Loan.
 constexpr uint64_t kPlaceBytes = 90;
 
 bool HasCompression(const proto::Declaration& declaration) {
@@ -23,7 +23,7 @@ bool HasCompression(const proto::Declaration& declaration) {
                      });
 }
 
-// What is lent to whom.
+// Decides what is lent to which ps.
 class Lender {
  public:
   Lender(const Layout& layout, const std::vector<bool>& neighbors,
@@ -89,7 +89,7 @@ class Packer {
   const Lender& lender_;
   const uint32_t ps_;
   std::vector<Plan::Part> parts_ = std::vector<Plan::Part>(1);
-  // In the last part.
+  // Contents of the last part.
   uint64_t elements_ = 0;
   uint64_t header_bytes_ = 0;
   size_t loans_ = 0;

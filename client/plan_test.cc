@@ -60,7 +60,7 @@ Layout MakeLayout(const std::vector<Declared>& variables, uint32_t num_ps) {
 }
 
 // "v0" (20) on ps 0, 1, 0, 0; "v1" (5); "v2" (9) in three slices, all on ps 0.
-// The slices are told in another order.
+// The slices are given in another order.
 Layout MakeCutLayout() {
   proto::GetPlacementResponse placement;
   AddVariable(20, true, &placement);
@@ -158,7 +158,7 @@ TEST(PlanPushTest, ManyScalarsAreBoundedByWhatSurroundsThem) {
 // A shard keeps each slice by itself: what crosses the border of two would be
 // in neither.
 TEST(PlanPushTest, SeveralSlicesOnAPsLastFirstAndNeverAcrossABorder) {
-  // One part would hold all.
+  // Everything would fit in one part.
   EXPECT_THAT(PlanPush(MakeCutLayout(), 1 << 20).parts,
               ElementsAre(ElementsAre(ElementsAre(
                               ElementRange{2, 6, 3}, ElementRange{2, 3, 3},

@@ -21,11 +21,12 @@
 namespace holdfast::client {
 namespace {
 
-// Parts asked of one ps at a time: as in push.cc.
+// The maximum number of parts requested from one ps at a time: as in
+// part_sender.cc.
 constexpr int kMaxPartsInFlight = 4;
 
 enum class Which {
-  // Of all shards the same.
+  // The newest version, the same on all shards.
   kNewest,
   kNewestOfEach,
   kExact,
@@ -33,7 +34,7 @@ enum class Which {
 
 class PullHandle : public Cluster::Pull {
  public:
-  // `versions`: by ps, at least these, or exactly.
+  // `versions`: indexed by ps; the minimum versions, or the exact ones.
   PullHandle(std::shared_ptr<GenerationState> generation, Which which,
              const std::vector<GlobalStep>& versions, Parameters* into)
       : generation_(std::move(generation)),
@@ -91,25 +92,25 @@ class PullHandle : public Cluster::Pull {
   }
 
  private:
-  // What is between this pull and one ps.
+  // The state of pulling from one ps.
   struct Shard {
-    // What is pulled: the version asked for. kNewest: or the highest that has
-    // come, of any shard.
+    // The version to pull: the one requested or, for kNewest, the highest that
+    // has arrived from any shard.
     GlobalStep version;
-    // By which parts it is asked.
+    // The plan whose parts are requested.
     const Plan* plan = nullptr;
     // Parts to ask for.
     std::deque<uint32_t> to_ask;
     int in_flight = 0;
-    // [H7] A part is more than a message holds, and is not lent: no other
-    // leaves, and when none is on its way all are asked for by the plan that
+    // [H7] A part is larger than a message, and is not lent: no others are
+    // requested, and once none is in flight, all are requested by the plan that
     // lends nothing.
     bool not_lent = false;
-    // By part: whether its values are in place.
+    // Indexed by part: whether its values are in place.
     std::vector<bool> here;
-    // kNewestOfEach: the lowest version of these.
+    // kNewestOfEach: the lowest version among them.
     std::optional<GlobalStep> least;
-    // While values of this ps are kept.
+    // Valid while values of this ps are kept.
     std::weak_ptr<const void> leave;
   };
 
@@ -135,7 +136,7 @@ class PullHandle : public Cluster::Pull {
     return text;
   }
 
-  // What is pinned is for evaluation, and read as it is.
+  // Pinned versions are for evaluation, and read without encoding.
   Reading reading() const {
     return which_ == Which::kExact ? Reading::kExact : Reading::kAsDeclared;
   }
@@ -146,7 +147,8 @@ class PullHandle : public Cluster::Pull {
     return absl::StrCat("version ", shards_.front().version.value());
   }
 
-  // All of one ps is to be asked for, by `plan`. Nothing is in flight to it.
+  // Starts requesting everything from one ps, by `plan`. Requires that nothing
+  // is in flight to it.
   void AskFor(uint32_t ps, const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Shard& shard = shards_[ps];
@@ -167,8 +169,8 @@ class PullHandle : public Cluster::Pull {
     return part >= plan.parts[ps].size();
   }
 
-  // Where a part of `plan` was not lent, and cannot be sent: whether it can be
-  // had otherwise.
+  // Called when a part of `plan` was not lent and cannot be sent. Returns
+  // whether it can be requested by another plan.
   bool OnNotLent(uint32_t ps, const Plan* plan) ABSL_LOCKS_EXCLUDED(mutex_) {
     const Plan& sent = generation_->placement.sent_pull;
     if (rows_alone_ || !Placement::MayBeSent(ps, *plan, sent)) return false;
@@ -183,7 +185,7 @@ class PullHandle : public Cluster::Pull {
     Shard& shard = shards_[ps];
     if (!shard.not_lent || shard.in_flight > 0) return;
     shard.not_lent = false;
-    // What would have been kept is written to, range by range.
+    // Variables that would have been kept are now written range by range.
     const Plan& lent = generation_->placement.pull;
     for (size_t v = 0; v < lent.places.size(); ++v) {
       if (lent.places[v].size() != 1 || lent.places[v][0].ps != ps) continue;
@@ -192,8 +194,8 @@ class PullHandle : public Cluster::Pull {
     AskFor(ps, generation_->placement.sent_pull);
   }
 
-  // Asks one ps for what is still to be asked. From the user's thread and from
-  // answers.
+  // Requests parts from one ps that are still to be requested. Called by the
+  // user's thread and by answers.
   void Ask(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_) {
     for (;;) {
       const Plan* plan;
@@ -219,7 +221,7 @@ class PullHandle : public Cluster::Pull {
         request.set_exact_version(asked.value());
       } else {
         request.set_min_version(asked.value());
-        // What is not there then will not come.
+        // After the job is done, a version that does not exist yet never will.
         if (!job_is_done) {
           request.set_wait_ms(
               absl::ToInt64Milliseconds(generation_->context->timing.park));
@@ -241,7 +243,7 @@ class PullHandle : public Cluster::Pull {
     }
   }
 
-  // `job_was_done`: when it was asked.
+  // `job_was_done`: whether the job was done when the part was requested.
   Next OnAnswer(uint32_t ps, const Plan* plan, uint32_t part, GlobalStep asked,
                 bool job_was_done,
                 const absl::StatusOr<WithTensors<proto::PullResponse>>& answer)
@@ -267,10 +269,10 @@ class PullHandle : public Cluster::Pull {
     if (which_ == Which::kExact && version != asked) {
       return Fail(absl::InternalError(absl::StrCat(
           generation_->context->ps_names[ps], ": version ", asked.value(),
-          " was asked for, and ", version.value(), " came")));
+          " was requested, but ", version.value(), " arrived")));
     }
 
-    // Other parts may come at the same time, to other places.
+    // Other parts may be taken at the same time, to other places.
     const absl::Status status =
         IsOfRows(*plan, ps, part)
             ? row_reads_->Take(ps, part - plan->parts[ps].size(),
@@ -306,9 +308,10 @@ class PullHandle : public Cluster::Pull {
     return Next::kDone;
   }
 
-  // The version has not come yet. Of a job that is done, as the coordinator has
-  // told meanwhile, it may be there now, or never will: it is asked for without
-  // a wait. The shard itself hears of the end when all workers have left.
+  // The version has not arrived yet. If the coordinator has said meanwhile that
+  // the job is done, the version exists now or never will, so it is requested
+  // without a wait. The shard itself hears of the end only when all workers
+  // have left.
   Next AskAnew(uint32_t ps, uint32_t part) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       absl::MutexLock lock(&mutex_);
@@ -325,7 +328,8 @@ class PullHandle : public Cluster::Pull {
     return generation_->context->state().phase() == proto::DONE;
   }
 
-  // [R7] All that has come is of lower versions, and is asked for again.
+  // [R7] Everything that has arrived has a lower version, and is requested
+  // again.
   void AskForNewer(GlobalStep version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     num_here_ = 0;
     for (Shard& shard : shards_) {
@@ -338,8 +342,8 @@ class PullHandle : public Cluster::Pull {
     }
   }
 
-  // For all that comes of one ps the same. What is pinned is read for longer
-  // than a step, and copied.
+  // The same for all values of one ps. Pinned versions take longer to read than
+  // a step, and are copied.
   std::shared_ptr<const void> LeaveToKeep(uint32_t ps)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     Neighbors* const neighbors = generation_->context->transport.neighbors();
@@ -373,13 +377,13 @@ class PullHandle : public Cluster::Pull {
   const Layout& layout_;
   const Which which_;
   CallGroup calls_;
-  // The waiting thread's own.
+  // Used only by the waiting thread.
   CallGroup::NextReport report_;
-  // Written by answers, each to the place of its part.
+  // Written to by answers, each to the place of its part.
   Parameters* const into_;
-  // Where no variables are read: a plan without parts.
+  // If no variables are read: a plan without parts.
   std::optional<Plan> rows_alone_;
-  // In a job with tables, or where no variables are read.
+  // Set in a job with tables, or if no variables are read.
   std::optional<RowReads> row_reads_;
 
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
@@ -388,7 +392,7 @@ class PullHandle : public Cluster::Pull {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A pull that could not begin.
+// A pull that could not be started.
 class FailedPull : public Cluster::Pull {
  public:
   explicit FailedPull(absl::Status error) : error_(std::move(error)) {}

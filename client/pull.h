@@ -11,18 +11,19 @@
 
 namespace holdfast::client {
 
-// All variables, and the rows that `into` wants. Every shard is asked, in the
-// parts of Placement::pull, then in those of rows, some at a time.
+// Pulls read all variables, and the rows that `into` wants. They ask every
+// shard, several parts at a time: first the parts of Placement::pull, then
+// those of rows.
 
-// The newest version at or above `min_version`. In synchronous jobs answers of
-// different versions are brought together: what is below the highest is pulled
-// again for it [R7]. In asynchronous ones they stay as they come.
+// Pulls the newest version at or above `min_version`. In synchronous jobs,
+// answers with a version below the highest are pulled again [R7]. In
+// asynchronous ones, answers are taken as they arrive.
 // `ready`: the generation to read in, or why the pull fails.
 std::unique_ptr<Cluster::Pull> StartPull(
     absl::StatusOr<std::shared_ptr<GenerationState>> ready,
     GlobalStep min_version, Parameters* into);
 
-// By ps, the version that is held there.
+// Pulls the version that is pinned at each ps. `versions`: indexed by ps.
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
     std::shared_ptr<GenerationState> generation,
     const std::vector<GlobalStep>& versions, Parameters* into);

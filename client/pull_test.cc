@@ -88,7 +88,7 @@ TEST_F(PullTest, AsksAgainUntilTheVersionIsThere) {
   ps(1).pull.Do([&](int call, const auto& request, auto* response) {
     if (call == 0) return absl::UnavailableError("lost");
     if (call == 1) {
-      response->set_version(11);  // parked in vain
+      response->set_version(11);  // parked until it timed out
       return absl::OkStatus();
     }
     return AnswerPull(request, 12, response);
@@ -127,7 +127,7 @@ TEST_F(PullTest, PullsLaggingPartsAgain) {
   ExpectValuesAt(3);
 }
 
-// Shards of an asynchronous job apply pushes in orders of their own.
+// Shards of an asynchronous job apply pushes in different orders.
 TEST_F(PullTest, AnAsynchronousJobHasTheNewestOfEachShard) {
   asynchronous = true;
   // 14 parts, answered in any order.
@@ -154,7 +154,7 @@ TEST_F(PullTest, AnAsynchronousJobHasTheNewestOfEachShard) {
   }
   EXPECT_EQ(of_5, 1);
 
-  // What was pulled before is not left over.
+  // Values pulled before are not left over.
   ps(0).pull.Do([&](int, const auto& request, auto* response) {
     return AnswerPull(request, 10, response);
   });
@@ -187,19 +187,19 @@ TEST_F(PullTest, ADeadlineNamesTheShardOfAnAsynchronousJob) {
   ConnectWithParts(1 << 20);
   EXPECT_EQ(Pull(0, After(300)),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the newest version at ", PsName(1))));
+                "timed out waiting for the newest version at ", PsName(1))));
 }
 
 TEST_F(PullTest, AMalformedAnswerIsAnErrorThatNamesThePs) {
   using Response = proto::PullResponse;
   const std::vector<std::pair<void (*)(Response*), std::string>> cases = {
       {[](Response* r) { r->mutable_tensors()->RemoveLast(); },
-       "2 ranges were asked for, and 1 tensors came"},
+       "2 ranges were requested, but 1 tensors arrived"},
       {[](Response* r) { r->add_tensors(); },
-       "2 ranges were asked for, and 3 tensors came"},
+       "2 ranges were requested, but 3 tensors arrived"},
       {[](Response* r) { r->mutable_tensors(0)->set_variable("a"); },
-       "elements 5 to 8 of variable \"b\" were asked for, and came as of "
-       "\"a\""},
+       "elements 5 to 8 of variable \"b\" were requested, but arrived as "
+       "elements of \"a\""},
       {[](Response* r) { r->mutable_tensors(0)->set_begin(4); },
        "beginning at 4"},
       {[](Response* r) { r->mutable_tensors(0)->set_shape(0, 9); },
@@ -288,7 +288,7 @@ TEST_F(PullTest, ADeadlineNamesTheShardAndTheTaskThatTheStepWaitsFor) {
   asked_twice.WaitForNotification();
   EXPECT_EQ(Pull(12, After(300)),
             absl::DeadlineExceededError(
-                absl::StrCat("waited in vain for version 12 at ", PsName(1),
+                absl::StrCat("timed out waiting for version 12 at ", PsName(1),
                              "; step 11 waits for /job:worker/task:0")));
   push.reset();
   cluster_.reset();

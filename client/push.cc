@@ -23,19 +23,21 @@ namespace {
 
 // A push, from its first gradient to the values that come after it:
 //
-//   kSending     parts leave as they are ready (PartSender); where all fits in
-//                one call they wait for what is to leave with them
-//   kExchanging  contributed: all in one call (PushExchange), if that can be
-//   kFollowing   held by every shard, or without examples, and contributed: the
-//                verdict is asked for (FollowUp)
-//   kDecided     the verdict is here, and the values, if any, are being pulled
+//   kSending     parts are sent as they become ready (PartSender); if
+//                everything fits in one call, they wait for the rest of it
+//   kExchanging  contributed: everything in one call (PushExchange), if
+//                possible
+//   kFollowing   contributed, and held by every shard or without examples: the
+//                verdict is requested (FollowUp)
+//   kDecided     the verdict has arrived, and the values, if any, are being
+//                pulled
 //
 // kSending -> kExchanging | kFollowing; kExchanging -> kFollowing | kDecided |
-// kSending, where gradients could not be lent that are more than a call holds;
-// kFollowing -> kDecided. An error ends it in any of them.
+// kSending, if gradients that are larger than a call could not be lent;
+// kFollowing -> kDecided. In any stage, an error ends the push.
 class PushHandle final : public Cluster::Push {
  public:
-  // The sequence must be held, and is released at the end.
+  // The sequence must be held; it is released at the end.
   explicit PushHandle(PushFacts facts)
       : push_(std::move(facts)),
         context_(push_.context()),
@@ -144,7 +146,8 @@ class PushHandle final : public Cluster::Push {
       }
       contribution_ = contribution;
       next_ = next;
-      // What it keeps would be one version more than the ps have to lend.
+      // If it kept its values, the ps would have to lend one version more than
+      // planned.
       if (next != nullptr) next->Release();
       rows_closed = gradients_.CloseRows();
       exchange = exchange_.has_value() && !sender_.started() &&
@@ -152,7 +155,7 @@ class PushHandle final : public Cluster::Push {
       if (exchange) stage_ = Stage::kExchanging;
     }
     if (empty()) {
-      // Nothing of it counts, whatever the verdict.
+      // None of the gradient counts, whatever the verdict.
       sender_.Stop();
       part_calls_.Cancel();
       gradients_.AwaitReturn();
@@ -212,7 +215,7 @@ class PushHandle final : public Cluster::Push {
           [this] { return MissingVerdict(); });
     }
     if (status.ok()) status = AwaitNext(deadline);
-    // `next` is the caller's again, whatever comes.
+    // In any case, `next` belongs to the caller again.
     GiveUp();
     absl::MutexLock lock(&context_.mutex);
     if (error_.ok()) error_ = status;
@@ -232,7 +235,7 @@ class PushHandle final : public Cluster::Push {
                : MakeOffer(&push_, &calls_, std::move(on_outcome));
   }
 
-  // Parts may leave: their number is known.
+  // Parts may be sent: their number is known.
   void CloseRows() {
     if (gradients_.CloseRows()) sender_.OnRowsClosed();
   }
@@ -240,7 +243,7 @@ class PushHandle final : public Cluster::Push {
   absl::Status CheckMayBeHeld() const ABSL_LOCKS_EXCLUDED(context_.mutex) {
     if (contribution_.has_value()) {
       return absl::FailedPreconditionError(
-          "AwaitHeld comes before Contribute, or not at all");
+          "AwaitHeld must be called before Contribute");
     }
     absl::MutexLock lock(&context_.mutex);
     if (!error_.ok()) return error_;
@@ -250,7 +253,7 @@ class PushHandle final : public Cluster::Push {
     return gradients_.CheckComplete();
   }
 
-  // No part is needed, whatever was handed in.
+  // Whether no part is needed, whatever was handed in.
   bool empty() const { return contribution_->examples == 0; }
 
   bool over() const ABSL_SHARED_LOCKS_REQUIRED(context_.mutex) {
@@ -272,7 +275,7 @@ class PushHandle final : public Cluster::Push {
                                         : follow_up_->Missing();
   }
 
-  // Parts have been acknowledged, or a shard has told why they will not be.
+  // Parts have been acknowledged, or a shard has said why they will not be.
   void OnSent() ABSL_LOCKS_EXCLUDED(context_.mutex) {
     {
       absl::MutexLock lock(&context_.mutex);
@@ -282,7 +285,7 @@ class PushHandle final : public Cluster::Push {
     FollowWhenSent();
   }
 
-  // From the user's thread and from answers.
+  // Called by the user's thread and by answers.
   void FollowWhenSent() ABSL_LOCKS_EXCLUDED(context_.mutex) {
     proto::Verdict verdict;
     {
@@ -295,8 +298,8 @@ class PushHandle final : public Cluster::Push {
       stage_ = Stage::kFollowing;
       verdict = sender_.verdict();
     }
-    // One that a shard has found too late is offered all the same: the verdict
-    // is the coordinator's to tell, and to count.
+    // A push that a shard has found too late is offered all the same: the
+    // coordinator gives and counts the verdict.
     if (push_.asynchronous() && verdict != proto::VERDICT_UNSPECIFIED) {
       return OnOutcome(Cluster::Outcome{verdict});
     }
@@ -322,7 +325,7 @@ class PushHandle final : public Cluster::Push {
       if (!not_lent && answer->brought_next) next_ = nullptr;
     }
     if (not_lent) {
-      // It does not fit in one call.
+      // The push does not fit in one call.
       sender_.Start();
       return FollowWhenSent();
     }
@@ -348,7 +351,7 @@ class PushHandle final : public Cluster::Push {
     stage_ = Stage::kDecided;
   }
 
-  // Begins to pull what comes next, once.
+  // Begins to pull the next values, once.
   void Pull() ABSL_LOCKS_EXCLUDED(context_.mutex) {
     {
       absl::MutexLock lock(&context_.mutex);
@@ -370,7 +373,8 @@ class PushHandle final : public Cluster::Push {
     return pull_->Await(deadline);
   }
 
-  // From here on nothing is sent or told, and the memory is the caller's.
+  // From now on nothing is sent or delivered, and the memory belongs to the
+  // caller.
   void GiveUp() {
     part_calls_.Cancel();
     calls_.Cancel();
@@ -381,12 +385,12 @@ class PushHandle final : public Cluster::Push {
   const PushFacts push_;
   Context& context_;
   Gradients gradients_;
-  // Of parts, and of exchange and follow-up.
+  // For parts, and for exchange and follow-up.
   CallGroup part_calls_;
   CallGroup calls_;
   PartSender sender_;
   const std::unique_ptr<FollowUp> follow_up_;
-  // Where push, follow-up and pull fit in one call.
+  // Set if push, follow-up and pull fit in one call.
   std::optional<PushExchange> exchange_;
 
   // Set once, by Contribute, and read without the lock afterwards.
@@ -394,16 +398,17 @@ class PushHandle final : public Cluster::Push {
   Stage stage_ ABSL_GUARDED_BY(context_.mutex) = Stage::kSending;
   absl::Status error_ ABSL_GUARDED_BY(context_.mutex);
   std::optional<Cluster::Outcome> outcome_ ABSL_GUARDED_BY(context_.mutex);
-  // What is still to be pulled, or being pulled. Null: nothing.
+  // The values still to be pulled, or being pulled. Null: none.
   Parameters* next_ ABSL_GUARDED_BY(context_.mutex) = nullptr;
-  // Set once by answers; the user's thread's own when it is decided.
+  // Set once by answers; used only by the user's thread once the push is
+  // decided.
   std::unique_ptr<Cluster::Pull> pull_;
-  // The waiting thread's own.
+  // Used only by the waiting thread.
   CallGroup::NextReport sent_report_;
   CallGroup::NextReport verdict_report_;
 };
 
-// A push that could not begin.
+// A push that could not be started.
 class FailedPush final : public Cluster::Push {
  public:
   explicit FailedPush(absl::Status error) : error_(std::move(error)) {}
@@ -474,8 +479,8 @@ std::unique_ptr<Cluster::Push> StartPush(
   if (asynchronous) {
     if (at.versions.size() != steps.size()) {
       return Fail(absl::InvalidArgumentError(
-          absl::StrCat("the parameters are of ", at.versions.size(),
-                       " ps, not of ", steps.size(), ": pull them first")));
+          absl::StrCat("the parameters are from ", at.versions.size(),
+                       " ps, not ", steps.size(), ": pull them first")));
     }
     steps = at.versions;
   }

@@ -44,7 +44,8 @@ bool PushExchange::FitsRows(const Contribution& contribution,
                             Parameters* next) const {
   if (gradients_.rows() == nullptr) return true;
   const Placement& placement = push_.generation->placement;
-  // Whether `rows` are one part that fits beside those of `plan`.
+  // Whether `rows` are at most one part, which fits in the message together
+  // with those of `plan`.
   const auto fit = [](const Plan& plan, const auto& rows) {
     return rows.num_parts(0) <= 1 &&
            (rows.BytesOf(0) == 0 || BytesOf(plan.parts[0]) + rows.BytesOf(0) <=

@@ -20,38 +20,39 @@
 namespace holdfast::client {
 
 // A push, its follow-up and a pull in one call:
-// docs/protocol/life_of_a_step.md, F. For jobs with one ps, where all fits in
-// one message.
+// docs/protocol/life_of_a_step.md, F. For jobs with one ps in which everything
+// fits in one message.
 //
-// Thread-safe, by the context's mutex.
+// Thread-safe; guarded by the context's mutex.
 class PushExchange {
  public:
-  // What has come of it: the verdict and what else was told; or without one:
-  // the shard holds the push, and the rest is to be asked for by itself.
+  // The result. If the response has no verdict, the shard holds the push, and
+  // the rest must be requested separately.
   struct Answer {
     proto::PushPullResponse response;
-    // The values are in their place.
+    // Whether the pulled values are in place.
     bool brought_next = false;
   };
-  // Told once, without locks.
+  // Called once, without locks.
   using OnAnswer = std::function<void(const absl::StatusOr<Answer>&)>;
 
-  // Whether each push of these and each pull are one message to one ps, apart
-  // from rows of embedding tables.
+  // Whether each push and each pull under this placement is one message to one
+  // ps, apart from rows of embedding tables.
   static bool Fits(const Placement& placement);
 
-  // All must outlive this object, and `calls` be cancelled before it goes.
+  // All arguments must outlive this object, and `calls` must be cancelled
+  // before it is destroyed.
   PushExchange(const PushFacts* push, const Gradients* gradients,
                const FollowUp* follow_up, CallGroup* calls, OnAnswer on_answer);
 
-  // Whether the rows that are pushed, if any, and those that `next` wants fit
-  // beside the variables, none of which then counts as lent. After
-  // Gradients::CloseRows.
+  // Whether the pushed rows, if any, and the rows that `next` wants fit in the
+  // message together with the variables, all of which then count as sent, not
+  // lent. After Gradients::CloseRows.
   bool FitsRows(const Contribution& contribution, Parameters* next) const;
-  // Called once. `next`: null where nothing is pulled.
+  // Called once. `next`: null if nothing is pulled.
   void Start(const Contribution& contribution, Parameters* next);
 
-  // What is waited for, or why the shard has kept nothing, as last heard.
+  // What is waited for, or why the shard has refused the push, as last heard.
   std::string Missing() const
       ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return refusal_.empty() ? push_.MissingVerdict() : refusal_;
@@ -61,11 +62,11 @@ class PushExchange {
   bool HasRowReads() const {
     return row_reads_.has_value() && row_reads_->num_parts(0) > 0;
   }
-  // Again after each refusal, for lack of room.
+  // Sends the call; repeated after each refusal for lack of room.
   void Ask();
   void OnResponse(
       const absl::StatusOr<WithTensors<proto::PushPullResponse>>& response);
-  // Whether the values have come; puts them in their place.
+  // Whether the values have arrived; if so, puts them in place.
   absl::StatusOr<bool> TakeNext(
       const WithTensors<proto::PushPullResponse>& response);
 
@@ -77,7 +78,7 @@ class PushExchange {
   // Set by Start.
   Contribution contribution_;
   Parameters* next_ = nullptr;
-  // In a job with tables, where something is pulled.
+  // Set in a job with tables if something is pulled.
   std::optional<RowReads> row_reads_;
 
   std::string refusal_ ABSL_GUARDED_BY(push_.context().mutex);

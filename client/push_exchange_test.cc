@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Says nothing of its own.
+// Adds nothing to requests.
 class NoFollowUp final : public FollowUp {
  public:
   absl::Status Check(const Contribution&) const override {
@@ -123,7 +123,7 @@ TEST_F(PushExchangeTest, WithoutRoomItAsksAgainAfterAPause) {
   EXPECT_FALSE(answer_.has_value());
 }
 
-// The shard holds it; the rest is for others to ask.
+// The shard holds the push; the rest is requested separately.
 TEST_F(PushExchangeTest, AnAnswerMayLackTheVerdictOrTheValues) {
   Start(8);
   Take().Answer(WithTensors<proto::PushPullResponse>());
@@ -141,9 +141,9 @@ TEST_F(PushExchangeTest, ErrorsAreTold) {
   response.tensors.push_back(PieceOf(call.request.message.ranges(0), 1));
   call.Answer(response);
   ASSERT_TRUE(answer_.has_value());
-  EXPECT_EQ(
-      answer_->status(),
-      absl::InternalError("ps 0: 3 ranges were asked for, and 1 tensors came"));
+  EXPECT_EQ(answer_->status(),
+            absl::InternalError(
+                "ps 0: 3 ranges were requested, but 1 tensors arrived"));
 }
 
 }  // namespace

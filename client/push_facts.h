@@ -15,12 +15,12 @@
 
 namespace holdfast::client {
 
-// Which push it is. Never changed.
+// The identity of a push. Never changed.
 struct PushFacts {
   Context& context() const { return *generation->context; }
   const Layout& layout() const { return generation->placement.layout; }
   const Plan& plan() const { return generation->placement.push; }
-  // For what the other lends and cannot.
+  // For ranges that plan() lends but that cannot be lent.
   const Plan& sent_plan() const { return generation->placement.sent_push; }
   bool asynchronous() const { return generation->placement.asynchronous(); }
 
@@ -33,9 +33,9 @@ struct PushFacts {
 
   std::shared_ptr<GenerationState> generation;
   PushSequence sequence;
-  // Absent: a push without.
+  // Absent: a push without a ticket.
   std::optional<Ticket> ticket;
-  // By ps, as PushRequest.step. Synchronous: all the same.
+  // Indexed by ps: PushRequest.step. Synchronous: all the same.
   std::vector<GlobalStep> steps;
 };
 

@@ -22,10 +22,10 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Parts that are on their way to one ps at a time.
+// The number of parts in flight to one ps at a time.
 constexpr int kAtATime = 4;
 
-// What a part carries: variable, begin, values.
+// A tensor in a part: variable, begin, values.
 using Tensor = std::tuple<std::string, uint64_t, std::vector<float>>;
 
 std::vector<Tensor> TensorsOf(const proto::PushRequest& request) {
@@ -57,7 +57,7 @@ class PushTest : public ClientTest {
   }
 
   const std::vector<float> a_ = {1, 2, 3, 4, 5, 6};
-  // For seat 1. The verdict.
+  // Contributes for seat 1, and returns the verdict.
   static proto::Verdict Contribute(Cluster::Push* push, uint64_t examples) {
     EXPECT_EQ(push->Contribute({1, examples}), absl::OkStatus());
     const auto outcome = push->Await(Late());
@@ -132,8 +132,8 @@ TEST_F(PushTest, APartLeavesWhenItsVariablesAreThere) {
 }
 
 TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
-  // ps 0 answers nothing the first time: the attempt's time runs out. ps 1 is
-  // not to be reached the first two times.
+  // ps 0 does not answer the first time, so the attempt times out. ps 1 cannot
+  // be reached the first two times.
   ps(0).push.Do([&](int call, const auto&, auto*) {
     return call == 0 ? ps(0).Mute() : absl::OkStatus();
   });
@@ -154,7 +154,7 @@ TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
   }
 }
 
-// It is offered all the same: the verdict is the coordinator's to tell.
+// The push is offered all the same: the coordinator gives the verdict.
 TEST_F(PushTest, AVerdictOfAShardEndsTheWait) {
   ps(1).push.Do([](int call, const auto&, auto* response) {
     if (call == 0) response->set_verdict(proto::STALE);
@@ -166,7 +166,7 @@ TEST_F(PushTest, AVerdictOfAShardEndsTheWait) {
   EXPECT_EQ(first->AwaitHeld(Late()), absl::OkStatus());
   EXPECT_EQ(ps(0).contribute.num_calls(), 0);
 
-  // It is known, so the cluster may forget it.
+  // The verdict is known, so the cluster may forget it.
   auto push = cluster_->StartPush(GlobalStep(1));
   AddAll(push.get());
   ASSERT_TRUE(push->AwaitHeld(Late()).ok());
@@ -214,8 +214,8 @@ TEST_F(PushTest, NoRoomIsNoError) {
 }
 
 TEST_F(PushTest, OnePartAsksWhetherThereIsRoom) {
-  // The first ones are refused together, then one twice. When it is kept,
-  // others follow side by side.
+  // The first ones are refused together, then one twice. When it is kept, the
+  // others follow concurrently.
   constexpr int kRefused = kAtATime + 2;
   ps(0).push.Do([&](int call, const auto&, auto*) {
     if (call < kAtATime) ps(0).push.AwaitCalls(kAtATime);
@@ -251,7 +251,7 @@ TEST_F(PushTest, ADeadlineNamesThePsWithoutRoom) {
   ps(1).push.AwaitCalls(2);
   EXPECT_EQ(push->AwaitHeld(After(300)),
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the acknowledgment of push 1 by ",
+                "timed out waiting for the acknowledgment of push 1 by ",
                 PsName(1), "; ", PsName(1), ": 2 pushes are here")));
 }
 
@@ -280,7 +280,7 @@ TEST_F(PushTest, WithATicketOnlyAContributionSettlesIt) {
   EXPECT_EQ(Contribute(push.get(), 0), proto::ACCEPTED);
   Take(cluster_.get());
   EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 1);
-  // Those of a synchronous job are not told of.
+  // Spent tickets of a synchronous job are not reported.
   EXPECT_THAT(ps(0).take_ticket.requests().back().spent(), SizeIs(0));
 }
 
@@ -338,10 +338,10 @@ TEST_F(PushTest, ADeadlineNamesThePsThatIsMute) {
   ConnectWithParts(1 << 20);
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  EXPECT_EQ(
-      push->AwaitHeld(After(300)),
-      absl::DeadlineExceededError(absl::StrCat(
-          "waited in vain for the acknowledgment of push 1 by ", PsName(1))));
+  EXPECT_EQ(push->AwaitHeld(After(300)),
+            absl::DeadlineExceededError(absl::StrCat(
+                "timed out waiting for the acknowledgment of push 1 by ",
+                PsName(1))));
 }
 
 TEST_F(PushTest, ADeadlineNamesThePsThatIsNotThere) {
@@ -419,7 +419,7 @@ TEST_F(PushTest, IsDestroyedWithCallsInFlight) {
     ASSERT_TRUE(push->Add(0, a).ok());
     ps(0).push.AwaitCalls(kAtATime);
   }
-  // From here on nobody may look at the gradients: some parts were not made.
+  // From here on nothing may read the gradients: some parts were not made.
   destroyed.Notify();
   cluster_.reset();
   StopPs();

@@ -20,21 +20,21 @@ namespace holdfast::client {
 
 // One call to the coordinator, and its answer.
 //
-// Thread-safe, but for Await.
+// Thread-safe, except for Await.
 template <typename Response>
 class Question : public Cluster::Handle {
  public:
   struct Options {
-    // In whose name it is asked; null: the newest life of the client.
+    // The sender of the call. Null: the newest life of the client.
     std::shared_ptr<const proto::Sender> sender;
-    // What is waited for, for errors; and whether an answer is the last, or the
-    // same is asked again. Both are called with the context's lock held. Empty:
-    // the first answer is the last.
+    // `what` describes what is waited for, for errors. `look` says whether an
+    // answer is final or the request must be repeated; empty: the first answer
+    // is final. Both are called with the context's lock held.
     std::function<std::string()> what;
     std::function<Next(const Response&)> look;
-    // It is waited for although calls cannot succeed any more.
+    // Await continues to wait even when calls can no longer succeed.
     bool regardless = false;
-    // As CallGroup::EndWithJob.
+    // See CallGroup::EndWithJob.
     bool ends_with_job = false;
   };
 
@@ -54,7 +54,7 @@ class Question : public Cluster::Handle {
                   });
   }
 
-  // One that could not begin.
+  // A question that could not be asked.
   explicit Question(absl::Status error) : answer_(std::move(error)) {}
 
   bool done() const override ABSL_LOCKS_EXCLUDED(context_->mutex) {
@@ -93,7 +93,7 @@ class Question : public Cluster::Handle {
   const Options options_;
   std::optional<absl::StatusOr<Response>> answer_
       ABSL_GUARDED_BY(context_->mutex);
-  // Null where it could not begin. Goes first.
+  // Null if the question could not be asked. Destroyed first.
   const std::unique_ptr<CallGroup> calls_;
 };
 

@@ -1,5 +1,5 @@
-// Receipts of shards on their way through a worker, and ps that hold nothing of
-// a push.
+// Receipts of shards that a worker passes on, and ps that hold nothing of a
+// push.
 #include <map>
 #include <memory>
 #include <set>
@@ -25,7 +25,7 @@ class ReceiptsTest : public ClientTest {
  protected:
   void SetUp() override {
     for (const uint32_t i : {0, 1}) {
-      // Made up of whose push it is; given when the last of its parts is here.
+      // Derived from the push and the ps; given when the last part has arrived.
       ps(i).push.Do([this, i](int, const auto& request, auto* response) {
         absl::MutexLock lock(&mutex_);
         std::set<uint32_t>& here = here_[{i, request.sequence()}];
@@ -79,7 +79,7 @@ class ReceiptsTest : public ClientTest {
   }
 
   absl::Mutex mutex_;
-  // Parts, by ps and sequence.
+  // The parts that have arrived, by ps and sequence.
   std::map<std::pair<uint32_t, uint64_t>, std::set<uint32_t>> here_
       ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Cluster> cluster_;
@@ -94,7 +94,7 @@ TEST_F(ReceiptsTest, AnOfferHasThoseOfEveryShard) {
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(),
               ElementsAre(101, 102));
 
-  // The same where it is offered by itself.
+  // The same if the push is offered separately.
   push = cluster_->StartPush(GlobalStep(1));
   AddAll(push.get());
   ASSERT_TRUE(push->AwaitHeld(Late()).ok());
@@ -103,7 +103,7 @@ TEST_F(ReceiptsTest, AnOfferHasThoseOfEveryShard) {
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(),
               ElementsAre(201, 202));
 
-  // One that weighs nothing has none.
+  // A push without examples has no receipts.
   push = cluster_->StartPush(GlobalStep(2));
   AddAll(push.get());
   ASSERT_TRUE(push->AwaitHeld(Late()).ok());
@@ -112,7 +112,7 @@ TEST_F(ReceiptsTest, AnOfferHasThoseOfEveryShard) {
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(), IsEmpty());
 }
 
-// It comes again with the answer to the part that is sent again.
+// The receipt comes again with the answer to the part that is resent.
 TEST_F(ReceiptsTest, AReceiptMayBeLostOnce) {
   std::set<uint32_t> parts;
   absl::Mutex mutex;
@@ -147,7 +147,7 @@ TEST_F(ReceiptsTest, AnApplicationHasThoseOfShardsAndTicket) {
     EXPECT_EQ(request.ticket_receipt(), 7);
     EXPECT_THAT(request.receipts(), ElementsAre(101, 102));
   }
-  // One that changes nothing has only the ticket's.
+  // A push without examples has only the ticket's receipt.
   push = cluster_->StartPush(Take(cluster_.get()), at);
   ASSERT_THAT(ps(0).take_ticket.requests().back().spent(), SizeIs(1));
   EXPECT_THAT(ps(0).take_ticket.requests().back().spent(0).receipts(),

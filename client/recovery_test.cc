@@ -1,5 +1,5 @@
-// [G6] What a client does when the job goes back to an earlier state, and when
-// ps and coordinator come and go.
+// [G6] A client's behavior when the job rolls back to an earlier state, and
+// when ps and coordinator come and go.
 
 #include <functional>
 #include <memory>
@@ -45,10 +45,10 @@ class RecoveryTest : public ClientTest {
     EXPECT_TRUE(push->Add(1, b_).ok());
     return push;
   }
-  // One that weighs nothing, offered.
+  // An offered push without examples.
   std::unique_ptr<Cluster::Push> StartOffer() {
     auto push = cluster_->StartPush(GlobalStep(0));
-    push->Contribute({1}).IgnoreError();  // Await tells it, too
+    push->Contribute({1}).IgnoreError();  // Await returns it, too
     return push;
   }
 
@@ -90,7 +90,7 @@ TEST_F(RecoveryTest, EndsWhatIsUnderWayAndGoesOnInTheNextGeneration) {
   EXPECT_EQ(offer->Await(Late()).status(), BackTo3());
   EXPECT_EQ(ticket->Await(Late()).status(), BackTo3());
 
-  // Nor does anything begin.
+  // Nor can anything be started.
   EXPECT_EQ(cluster_->StartPush(GlobalStep(0))->Add(0, a_), BackTo3());
   EXPECT_EQ(StartOffer()->Await(Late()).status(), BackTo3());
   EXPECT_EQ(cluster_->StartTakeTicket()->Await(Late()).status(), BackTo3());
@@ -102,7 +102,7 @@ TEST_F(RecoveryTest, EndsWhatIsUnderWayAndGoesOnInTheNextGeneration) {
   EXPECT_EQ(cluster_->state().phase(), proto::STARTING);
   EXPECT_TRUE(cluster_->GetStatus(Late()).ok());
 
-  // Two handles are let go of only later.
+  // Two handles are destroyed only later.
   push.reset();
   pull.reset();
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
@@ -144,7 +144,7 @@ TEST_F(RecoveryTest, WhatIsSentAgainStaysInItsGeneration) {
   EXPECT_EQ(push->AwaitHeld(Late()), BackTo3());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
 
-  // One that its owner has not awaited yet is still under way.
+  // A push whose Await has not been called is still in progress.
   auto second = StartPush();
   EXPECT_EQ(second->sequence(), PushSequence(1));
   const int before = ps(1).push.num_calls();
@@ -249,7 +249,7 @@ TEST_F(RecoveryTest, AnAbortedCallThatNobodyExplainsSaysWhatItHeard) {
               HasSubstr(absl::StrCat(PsName(1), ": speaks in generation 2")));
 }
 
-// It has no session to hear from.
+// A reader has no session that could tell it.
 TEST_F(RecoveryTest, AReaderAsksForTheGeneration) {
   for (const uint32_t i : {0, 1}) {
     ps(i).pull.Do([this](int, const auto& request, auto* response) {
@@ -328,7 +328,7 @@ TEST_F(RecoveryTest, GoesOnAsAnotherLife) {
   EXPECT_EQ(ps(0).do_register.requests()[1].sender().generation(), 2);
 }
 
-// Pushes of the life before are refused.
+// Pushes of the previous life are refused.
 TEST_F(RecoveryTest, AnotherLifeInTheSameGenerationBeginsAnewToo) {
   ps(0).do_register.Do([](int call, const auto&, auto* response) {
     response->set_incarnation(kIncarnation + call);
@@ -369,7 +369,7 @@ TEST_F(RecoveryTest, TheVariablesAreThoseOfTheNewestGeneration) {
   EXPECT_EQ(ps(0).place.num_calls(), before + 3);
 }
 
-// It belongs to no generation.
+// A declaration belongs to no generation.
 TEST_F(RecoveryTest, ADeclarationIsMadeInWhicheverGeneration) {
   ps(0).declare.Do([this](int, const auto& request, auto*) {
     if (request.sender().generation() == 3) return absl::OkStatus();
@@ -387,7 +387,7 @@ TEST_F(RecoveryTest, TellsTheEnd) {
   const absl::Status status = cluster_->AwaitDone(After(50));
   EXPECT_EQ(status,
             absl::DeadlineExceededError(absl::StrCat(
-                "waited in vain for the end of the job by ", PsName(0))));
+                "timed out waiting for the end of the job by ", PsName(0))));
   Tell(2, proto::DONE);
   EXPECT_TRUE(cluster_->AwaitDone(Late()).ok());
 }
@@ -458,7 +458,7 @@ TEST_F(CheckpointTest, WhyItCouldNotBeWritten) {
                                    "written: /job:ps/task:1: disk full"));
 }
 
-// The step that was asked for may be far.
+// The requested step may be far away.
 TEST_F(CheckpointTest, IsAskedForAnewWhenTheJobHasGoneBack) {
   ps(0).checkpoint.Do([](int call, const auto&, auto* response) {
     response->set_generation(call == 0 ? 2 : 3);

@@ -12,14 +12,15 @@
 namespace holdfast::client {
 namespace {
 
-// Bits of an id that a pass of the sort looks at. More make fewer passes, which
-// write to more places at a time than the nearest cache has lines for.
+// Bits of an id per pass of the sort. More bits mean fewer passes, but each
+// would write to more places at a time than the L1 cache has lines for.
 constexpr int kDigitBits = 8;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
 
 }  // namespace
 
-// A radix sort, of as many passes as ids differ in: 3 for ids below 2^24.
+// A radix sort, with one pass for each digit in which ids differ: 3 for ids
+// below 2^24.
 void RowBatch::SortById() {
   uint64_t all_ones = ~uint64_t{0};
   uint64_t any_ones = 0;
@@ -51,8 +52,9 @@ void RowBatch::Assign(absl::Span<const uint64_t> ids) {
   uses_.resize(ids.size());
   for (uint32_t i = 0; i < ids.size(); ++i) uses_[i] = {ids[i], i};
   SortById();
-  // At most as many as there are ids; whether the next one is another cannot be
-  // predicted, so each is written, and counts or does not.
+  // There are at most as many unique ids as ids. Whether the next id differs
+  // cannot be predicted by the CPU, so it is always written, but only counts if
+  // it does.
   unique_.resize(ids.size());
   begins_.resize(ids.size() + 1);
   inverse_.resize(ids.size());
@@ -72,7 +74,8 @@ void RowBatch::Assign(absl::Span<const uint64_t> ids) {
 }
 
 void RowBatch::Sum(const float* gradients, size_t length, float* sums) const {
-  // Gradients lie in the order of the batch, and are read in that of ids.
+  // Gradients are stored in the order of the batch, and read in the order of
+  // ids.
   constexpr size_t kAhead = 16;
   size_t ahead = 0;
   for (size_t row = 0; row < unique_.size(); ++row) {

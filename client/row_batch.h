@@ -11,35 +11,35 @@
 
 namespace holdfast::client {
 
-// The rows of a table that a batch uses, in any order and some more than once,
-// and between them and what is sent, which has each row once, in the order of
-// ids (docs/protocol/tables.md, "Ids").
+// Converts between the rows of a table as a batch uses them, in any order and
+// some more than once, and as they are sent, each once in the order of ids
+// (docs/protocol/tables.md, "Ids").
 //
-// Its memory serves one batch after the other: fresh pages would take half of
-// the time.
+// The memory is reused from batch to batch: fresh pages would take half of the
+// time.
 //
 // Thread-compatible.
 class RowBatch {
  public:
-  // Begins with another batch, of at most 2^32 - 1 ids.
+  // Starts over with another batch, of at most 2^32 - 1 ids.
   void Assign(absl::Span<const uint64_t> ids);
 
-  // Each id once, in rising order.
+  // The distinct ids, in increasing order.
   absl::Span<const uint64_t> unique() const { return unique_; }
-  // Of each id of the batch, where it is in unique().
+  // For each id of the batch, its index in unique().
   absl::Span<const uint32_t> inverse() const { return inverse_; }
 
-  // The same by row: unique()[i] is at the places uses()[begins()[i]] up to
-  // uses()[begins()[i + 1]] of the batch, which rise.
+  // The inverse mapping: unique()[i] is at the places uses()[begins()[i]] up to
+  // (exclusive) uses()[begins()[i + 1]] of the batch, which are increasing.
   absl::Span<const uint32_t> uses() const { return places_; }
   absl::Span<const uint32_t> begins() const { return begins_; }
 
-  // Adds up the gradients of each row in the order in which the batch has it,
-  // beginning with 0, as a dense gradient is added up. `gradients`: as many as
-  // the batch has ids, each of `length`; `sums`: as many as unique().
+  // Sums the gradients of each row in the order of the batch, starting from 0,
+  // like a dense gradient. `gradients`: one per id of the batch, each of
+  // `length` elements; `sums`: one per element of unique().
   void Sum(const float* gradients, size_t length, float* sums) const;
 
-  // Copies rows as pulled, as many as unique(), each to all its places in the
+  // Copies pulled rows, one per element of unique(), to all their places in the
   // batch.
   void Spread(const float* rows, size_t length, float* values) const;
 
@@ -49,23 +49,24 @@ class RowBatch {
     uint32_t place;
   };
 
-  // Sorts uses_ by id; those of one id stay in their order.
+  // Sorts uses_ by id; the sort is stable.
   void SortById();
 
   std::vector<uint64_t> unique_;
   std::vector<uint32_t> inverse_;
-  // The batch's places of all ids, those of one id together, in their order;
-  // and where those of unique_[i] begin, and the end.
+  // The places of all ids in the batch, grouped by id, in increasing order
+  // within a group; and the start of the group of unique_[i], followed by the
+  // end.
   std::vector<uint32_t> places_;
   std::vector<uint32_t> begins_;
-  // What the batch uses, and memory for sorting that.
+  // The batch's uses, and scratch memory for sorting them.
   std::vector<Use> uses_;
   std::vector<Use> sorted_;
 };
 
-// Whether all of `rows`, of `length` each, are finite numbers.
+// Checks that all elements of `rows`, of `length` each, are finite.
 // Errors: INVALID_ARGUMENT, naming the table, and the id and element of the
-// first that is not.
+// first number that is not finite.
 absl::Status CheckFiniteRows(absl::string_view table,
                              absl::Span<const uint64_t> ids, const float* rows,
                              size_t length);

@@ -1,6 +1,6 @@
-// What a worker does with the ids of a batch: 65,536 of 10 million, by a Zipf
-// distribution with exponent 1.05, of which some 26,000 are unique. Ids are
-// permuted, so that frequent ones are not the small ones.
+// A worker's work on the ids of a batch: 65,536 out of 10 million, drawn from a
+// Zipf distribution with exponent 1.05, of which some 26,000 are unique. Ids
+// are permuted, so that the frequent ones are not the small ones.
 //
 //   BM_Unique   RowBatch::Assign: numpy.unique(ids, return_inverse=True)
 //   BM_Encode   EncodeRowIds of the unique ones

@@ -59,7 +59,7 @@ TEST(RowBatchTest, SumsInTheOrderOfOccurrence_B5) {
   EXPECT_THAT(sums, ElementsAre(0x1p24f, 0x1p24f + 2));
 }
 
-// As where a dense gradient is zeros at first, and rows are added to it.
+// As if rows were added to a dense gradient that is zero at first.
 TEST(RowBatchTest, ASumIsNeverMinusZero) {
   const RowBatch batch = BatchOf({5, 5, 6});
   const float gradients[] = {-0.0f, -0.0f, -0.0f};
@@ -127,7 +127,7 @@ TEST(RowBatchTest, LargeInputOfMXNet) {
 
 TEST(RowBatchTest, AgainstAMap) {
   std::mt19937_64 random(1);
-  // One for all, whose memory is used again.
+  // One batch for all rounds, whose memory is reused.
   RowBatch batch;
   for (int round = 0; round < 200; ++round) {
     // Ids of all widths, some with many duplicates, some with the same high

@@ -8,10 +8,11 @@
 namespace holdfast::client {
 namespace {
 
-// Rows of `length` each, the first from `order[0]`, and so on.
+// Copies rows of `length` each: row i of the result is row order[i] of
+// `gradients`.
 Buffer Gather(absl::Span<const uint32_t> order,
               absl::Span<const float> gradients, size_t length) {
-  // Not cleared first, as a vector's would be.
+  // Unlike a vector's memory, this is not cleared first.
   const std::shared_ptr<float[]> copy(new float[gradients.size()]);
   float* to = copy.get();
   for (const uint32_t place : order) {
@@ -42,7 +43,7 @@ absl::Status RowGradients::Check(size_t table, absl::Span<const uint64_t> ids,
         absl::StrCat("table \"", declared.name, "\": ", what...));
   };
   if (ids.size() > declared.max_rows_per_push) {
-    return error(ids.size(), " rows, where max_rows_per_push is ",
+    return error(ids.size(), " rows, but max_rows_per_push is ",
                  declared.max_rows_per_push);
   }
   if (gradients.size() != ids.size() * declared.row_length) {
@@ -52,7 +53,7 @@ absl::Status RowGradients::Check(size_t table, absl::Span<const uint64_t> ids,
   }
   if (taken_[table]) return error("its rows were handed in before");
   if (closed_) {
-    return error("rows are handed in before AwaitHeld and Contribute");
+    return error("rows must be handed in before AwaitHeld and Contribute");
   }
   return absl::OkStatus();
 }

@@ -19,18 +19,19 @@
 namespace holdfast::client {
 
 // The gradients of rows of embedding tables in one push. With one ps they are
-// sent from the user's memory, which is lent until AwaitReturn. With several,
-// those for each ps are brought together in a copy.
+// sent from the user's memory, which is lent until AwaitReturn. With several
+// ps, they are copied to group them by ps.
 //
-// How many parts there are is known when nothing more is handed in: Close.
+// The number of parts is known once nothing more will be handed in: see Close.
 //
-// Thread-compatible, but PiecesOf may be called from any thread after Close.
+// Thread-compatible, except that PiecesOf may be called from any thread after
+// Close.
 class RowGradients {
  public:
-  // Both must outlive this object. `step`: by which INT8 rounds. `plan`: that
-  // of the variables' gradients. A ps that has no part by it has one here, be
-  // it an empty one: in a job with tables every ps gives a receipt for each
-  // push.
+  // `layout` and `plan` must outlive this object. `plan`: the plan of the
+  // variables' gradients. A ps without a part in it gets one here, if only an
+  // empty one, because in a job with tables every ps gives a receipt for each
+  // push. `step`: determines the rounding of INT8.
   RowGradients(const Layout* layout, const Plan* plan,
                GlobalStep step = GlobalStep(0));
 
@@ -40,22 +41,22 @@ class RowGradients {
                      absl::Span<const float> gradients) const;
   void Take(size_t table, absl::Span<const uint64_t> ids,
             absl::Span<const float> gradients);
-  // Whether each table was taken.
+  // Whether every table has been taken.
   bool complete() const { return num_taken_ == taken_.size(); }
 
-  // Of tables that were not taken there are no rows. False: it was called
+  // Declares that tables not taken so far have no rows. False: it was called
   // before.
   bool Close();
   bool closed() const { return closed_; }
 
-  // From Close on.
+  // Valid after Close.
   size_t num_parts(uint32_t ps) const { return plan_.parts(ps).size(); }
-  // Of all gradients for a ps.
+  // The size of all gradients for a ps, in bytes.
   uint64_t BytesOf(uint32_t ps) const { return plan_.BytesOf(ps); }
-  // As they are to be sent.
+  // The pieces of a part, in the form in which they are sent.
   std::vector<TensorPiece> PiecesOf(uint32_t ps, uint32_t part) const;
 
-  // As Gradients::AwaitReturn.
+  // See Gradients::AwaitReturn.
   void AwaitReturn();
 
  private:
@@ -64,11 +65,11 @@ class RowGradients {
   const RowRounding rounding_;
   RowPlan plan_;
   Loan loan_;
-  // By table.
+  // Indexed by table.
   std::vector<bool> taken_;
   size_t num_taken_ = 0;
   bool closed_ = false;
-  // By table, those for ps 0 first, as they are sent.
+  // Indexed by table: the gradients as they are sent, those for ps 0 first.
   std::vector<Buffer> gradients_;
 };
 

@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kMaxRows = std::numeric_limits<uint32_t>::max();
 
-// Bytes of one id, at most (common/tensor/row_ids.h).
+// The maximum size of one id, in bytes (common/tensor/row_ids.h).
 constexpr uint64_t kIdBytes = 10;
 
-// What surrounds the values and ids of one range in a message, at most: see
-// EncodedBytes in common/rpc/tensor_codec.cc.
+// The maximum size of everything in a message for one range but its values and
+// ids: see EncodedBytes in common/rpc/tensor_codec.cc.
 uint64_t HeaderBytes(const Layout::Table& table) {
   return 121 + table.name.size();
 }
@@ -28,7 +28,7 @@ class Packer {
   Packer(uint64_t part_bytes, std::vector<RowPlan::Part>* parts)
       : part_bytes_(part_bytes), parts_(*parts) {}
 
-  // `num_rows` rows of the table that has this index.
+  // Adds `num_rows` rows of the table with this index.
   void Add(size_t index, const Layout::Table& table, size_t num_rows) {
     const uint64_t row_bytes = table.row_length * sizeof(float);
     const uint64_t header = HeaderBytes(table);
@@ -48,7 +48,7 @@ class Packer {
   }
 
  private:
-  // The rows that the last part has room for.
+  // The number of rows that the last part has room for.
   uint64_t Room(uint64_t row_bytes, uint64_t header) const {
     if (parts_.empty()) return 0;
     if (bytes_ >= part_bytes_ || header_bytes_ + header >= kMaxHeaderBytes) {
@@ -60,7 +60,7 @@ class Packer {
 
   const uint64_t part_bytes_;
   std::vector<RowPlan::Part>& parts_;
-  // In the last part.
+  // Contents of the last part.
   uint64_t bytes_ = 0;
   uint64_t header_bytes_ = 0;
 };
@@ -78,13 +78,13 @@ absl::Status CheckRowIds(const Layout& layout, size_t table,
         absl::StrCat("table \"", layout.tables()[table].name, "\": ", what...));
   };
   if (ids.size() > kMaxRows) {
-    return error(ids.size(), " rows, at most ", kMaxRows, " are possible");
+    return error(ids.size(), " rows; at most ", kMaxRows, " are possible");
   }
   const auto falls = std::adjacent_find(
       ids.begin(), ids.end(), [](uint64_t a, uint64_t b) { return a >= b; });
   if (falls != ids.end()) {
     return error("row ", *falls, " is followed by row ", *(falls + 1),
-                 ", where ids must rise");
+                 ", but ids must be strictly increasing");
   }
   return absl::OkStatus();
 }

@@ -40,11 +40,11 @@ void RowReads::Prepare() const {
 void RowReads::AddRanges(
     uint32_t ps, uint32_t part,
     google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) const {
-  for (const RowPlan::RowRange& range : plan_.parts(ps)[part]) {
+  for (const RowPlan::RowRange& rows : plan_.parts(ps)[part]) {
     proto::ReadRange& range = *ranges->Add();
-    range.set_variable(layout_.tables()[range.table].name);
-    range.set_encoding(EncodingOf(range.table));
-    *range.mutable_rows() = plan_.EncodedIds(ps, range);
+    range.set_variable(layout_.tables()[rows.table].name);
+    range.set_encoding(EncodingOf(rows.table));
+    *range.mutable_rows() = plan_.EncodedIds(ps, rows);
   }
 }
 
@@ -53,8 +53,8 @@ absl::Status RowReads::Take(uint32_t ps, uint32_t part,
   const RowPlan::Part& ranges = plan_.parts(ps)[part];
   if (pieces.size() != ranges.size()) {
     return absl::InternalError(
-        absl::StrCat(ranges.size(), " ranges of rows were asked for, and ",
-                     pieces.size(), " tensors came"));
+        absl::StrCat(ranges.size(), " ranges of rows were requested, but ",
+                     pieces.size(), " tensors arrived"));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
     absl::Status status = Check(ranges[i], pieces[i]);
@@ -72,10 +72,10 @@ absl::Status RowReads::Check(const RowPlan::RowRange& range,
   const auto error = [&](const auto&... what) {
     return absl::InternalError(
         absl::StrCat(range.size, " rows of table \"", table.name,
-                     "\" were asked for, and came ", what...));
+                     "\" were requested, but arrived ", what...));
   };
   if (piece.variable != table.name) {
-    return error("as of \"", piece.variable, "\"");
+    return error("as rows of \"", piece.variable, "\"");
   }
   if (!piece.rows.has_value()) return error("as elements of a variable");
   if (piece.dtype != proto::FLOAT32) return error("as dtype ", piece.dtype);

@@ -17,41 +17,41 @@
 
 namespace holdfast::client {
 
-// Whether a pull can read the rows that `into` wants.
-// Errors: INVALID_ARGUMENT, as CheckRowIds.
+// Checks that a pull can read the rows that `into` wants.
+// Errors: INVALID_ARGUMENT, as for CheckRowIds.
 absl::Status CheckWantedRows(const Layout& layout, const Parameters& into);
 
-// The rows that one pull reads: those that its Parameters want.
+// The rows that one pull reads, that is, those that its Parameters want.
 //
-// Immutable. Thread-safe: Take writes each part to places of its own.
+// Immutable. Thread-safe: Take writes different parts to different places.
 class RowReads {
  public:
-  // All must outlive this object; `into` as CheckWantedRows takes it, and
-  // wanting the same. `plan`: that of the variables. `ask_all`: each ps that
-  // has no part by it has one here, be it an empty one, which asks for the
-  // version.
+  // All arguments must outlive this object. `into` must satisfy
+  // CheckWantedRows, and what it wants must not change. `plan`: the variables'
+  // plan. `ask_all`: each ps without a part in `plan` gets one here, if only an
+  // empty one, which asks for the version.
   RowReads(const Layout* layout, const Plan* plan, bool ask_all,
            Parameters* into, Reading reading = Reading::kAsDeclared);
 
-  // Makes room in `into`; before Take.
+  // Makes room in `into`. Must be called before Take.
   void Prepare() const;
 
   size_t num_parts(uint32_t ps) const { return plan_.parts(ps).size(); }
-  // Of all values of a ps.
+  // The size of all values of a ps, in bytes.
   uint64_t BytesOf(uint32_t ps) const { return plan_.BytesOf(ps); }
 
   // Asks for the rows of a part.
   void AddRanges(
       uint32_t ps, uint32_t part,
       google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) const;
-  // Brings the values of a part to their places.
-  // Errors: INTERNAL when `pieces` are not what was asked for; then nothing has
-  // been taken.
+  // Copies the values of a part to their places.
+  // Errors: INTERNAL if `pieces` are not what was requested; then nothing is
+  // taken.
   absl::Status Take(uint32_t ps, uint32_t part,
                     absl::Span<const TensorPiece> pieces) const;
 
  private:
-  // In which the values of a table come.
+  // The encoding in which the values of a table arrive.
   proto::Encoding EncodingOf(size_t table) const;
   absl::Status Check(const RowPlan::RowRange& range,
                      const TensorPiece& piece) const;

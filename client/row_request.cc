@@ -15,8 +15,8 @@ absl::Status CheckRowUse(const EmbeddingTables& tables, const RowUse& use) {
   }
   if (use.ids.size() < uint64_t{1} << 32) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "table \"", tables[static_cast<int>(use.table)].name(), "\": ",
-      use.ids.size(), " ids are more than a batch has, at most 2^32 - 1"));
+      "table \"", tables[static_cast<int>(use.table)].name(),
+      "\": ", use.ids.size(), " ids; a batch has at most 2^32 - 1"));
 }
 
 absl::Status RowRequest::Assign(const EmbeddingTables& tables,
@@ -100,7 +100,7 @@ void RowRequest::Copy(size_t index, const Parameters& values,
     use.batch.Spread(rows, use.row_length, into);
     return;
   }
-  // Both rise.
+  // Both are increasing.
   std::vector<const float*> row_of(ids.size());
   size_t at = 0;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -14,8 +14,8 @@
 
 namespace holdfast {
 
-// Rows of one embedding table, by its index as declared, in the order in which
-// a batch uses them; some perhaps more than once.
+// Rows of one embedding table (its index as declared), in the order in which a
+// batch uses them, possibly with repetitions.
 struct RowUse {
   size_t table = 0;
   absl::Span<const uint64_t> ids;
@@ -26,44 +26,44 @@ namespace client {
 using EmbeddingTables =
     google::protobuf::RepeatedPtrField<proto::EmbeddingTable>;
 
-// Whether there is such a table, and a batch may use so many rows of it.
+// Checks that the table exists and that a batch may use so many rows of it.
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckRowUse(const EmbeddingTables& tables, const RowUse& use);
 
-// Rows of several tables that are read together: between what pulls read and
-// the order in which the caller uses it.
+// Rows of several tables that are read together: converts between what pulls
+// read and the order in which the caller uses it.
 //
 // Thread-compatible.
 class RowRequest {
  public:
-  // Begins with other rows.
-  // Errors: INVALID_ARGUMENT for a table that is not there, that has too many
-  // ids, or that is named twice; the request is empty then.
+  // Starts over with other rows.
+  // Errors: INVALID_ARGUMENT for a table that does not exist, has too many ids,
+  // or is named twice; the request is then empty.
   absl::Status Assign(const EmbeddingTables& tables,
                       absl::Span<const RowUse> uses);
 
-  // Has pulls into `values` read these rows, and no others.
+  // Makes pulls into `values` read exactly these rows.
   void WantFrom(Parameters* values) const;
   // Whether pulls into `values` read exactly these rows.
   bool IsWantedFrom(const Parameters& values) const;
-  // Whether a pull has brought all these rows, among others perhaps.
+  // Whether a pull has read all these rows, and possibly others.
   bool IsIn(const Parameters& values) const;
 
-  // The number of values of use `index`: of all its ids.
+  // The number of values of all ids of use `index`.
   size_t num_values(size_t index) const {
     return uses_[index].batch.inverse().size() * uses_[index].row_length;
   }
   // The number of uses.
   size_t size() const { return num_uses_; }
-  // Errors: INVALID_ARGUMENT, naming the table, unless use `index` has so many
-  // values.
+  // Errors: INVALID_ARGUMENT, naming the table, unless use `index` has
+  // `num_values` values.
   absl::Status CheckSize(size_t index, size_t num_values) const;
   // Copies the values of use `index`, [ids, row_length] in the order of its
-  // ids, from `values`, which must have them.
+  // ids, from `values`, which must contain them.
   void Copy(size_t index, const Parameters& values, float* into) const;
 
  private:
-  // Kept from request to request for their memory.
+  // Reused from request to request for their memory.
   struct Use {
     const proto::EmbeddingTable* declared = nullptr;
     size_t table = 0;
@@ -73,7 +73,7 @@ class RowRequest {
   absl::Span<const Use> uses() const { return {uses_.data(), num_uses_}; }
 
   std::vector<Use> uses_;
-  // The first of them are the request's.
+  // The number of elements at the front of uses_ that belong to the request.
   size_t num_uses_ = 0;
 };
 

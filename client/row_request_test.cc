@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 class RowRequestTest : public ::testing::Test {
  protected:
-  // "t", whose rows have 2 values, and "u", whose have 1.
+  // "t", whose rows have 2 values, and "u", whose rows have 1.
   RowRequestTest() {
     for (const auto& [name, length] : {std::pair("t", 2), {"u", 1}}) {
       proto::EmbeddingTable& table = *tables_.Add();
@@ -24,7 +24,7 @@ class RowRequestTest : public ::testing::Test {
     }
   }
 
-  // What a pull does: row i has the values 10 i, 10 i + 1.
+  // Acts as a pull: row i has the values 10 i, 10 i + 1.
   static void Pull(Parameters* values, size_t table, size_t length) {
     const auto rows = values->WriteRows(table, length);
     for (size_t i = 0; i < rows.size(); ++i) {

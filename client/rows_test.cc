@@ -36,7 +36,7 @@ using ::testing::SizeIs;
 constexpr uint64_t kLast = ~uint64_t{0};
 
 // "v" [2], on ps 0, and the tables "t", whose rows have 2 values, and "u",
-// whose have 3; a push has up to 8 rows of each.
+// whose rows have 3; a push has up to 8 rows of each.
 Layout MakeLayout(uint32_t num_ps) {
   proto::GetPlacementResponse placement;
   proto::Declaration& declaration = *placement.mutable_declaration();
@@ -56,7 +56,7 @@ Layout MakeLayout(uint32_t num_ps) {
   return *Layout::Make(placement, num_ps);
 }
 
-// Ids of which each of three ps has some.
+// Ids, some of which belong to each of three ps.
 const std::vector<uint64_t> kIds = {0, 1, 2, 3, 5, 8, 13, kLast};
 
 uint32_t PsOf(uint64_t id, uint32_t num_ps) {
@@ -105,9 +105,10 @@ TEST(RowPlanTest, IdsAreChecked) {
   EXPECT_EQ(CheckRowIds(layout, 2, {}),
             absl::InvalidArgumentError("there is no table 2, only 2"));
   const std::vector<uint64_t> twice = {1, 4, 4};
-  EXPECT_EQ(CheckRowIds(layout, 0, twice),
-            absl::InvalidArgumentError("table \"t\": row 4 is followed by row "
-                                       "4, where ids must rise"));
+  EXPECT_EQ(
+      CheckRowIds(layout, 0, twice),
+      absl::InvalidArgumentError("table \"t\": row 4 is followed by row "
+                                 "4, but ids must be strictly increasing"));
   const std::vector<uint64_t> falling = {kLast, 0};
   EXPECT_FALSE(CheckRowIds(layout, 0, falling).ok());
 }
@@ -192,9 +193,10 @@ TEST(RowGradientsTest, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(rows.Check(2, ids, gradients),
             absl::InvalidArgumentError("there is no table 2, only 2"));
   const std::vector<uint64_t> falling = {7, 3};
-  EXPECT_EQ(rows.Check(0, falling, gradients),
-            absl::InvalidArgumentError("table \"t\": row 7 is followed by row "
-                                       "3, where ids must rise"));
+  EXPECT_EQ(
+      rows.Check(0, falling, gradients),
+      absl::InvalidArgumentError("table \"t\": row 7 is followed by row "
+                                 "3, but ids must be strictly increasing"));
   EXPECT_EQ(rows.Check(1, ids, gradients),
             absl::InvalidArgumentError("table \"u\": the gradients of 2 rows "
                                        "of 3 values are 4 numbers"));
@@ -202,7 +204,7 @@ TEST(RowGradientsTest, WhatDoesNotFitIsRefused) {
   many.insert(many.begin() + 4, 4);
   EXPECT_EQ(rows.Check(0, many, Values(9, 2)),
             absl::InvalidArgumentError(
-                "table \"t\": 9 rows, where max_rows_per_push is 8"));
+                "table \"t\": 9 rows, but max_rows_per_push is 8"));
   ASSERT_EQ(rows.Check(0, ids, gradients), absl::OkStatus());
   rows.Take(0, ids, gradients);
   EXPECT_EQ(rows.Check(0, ids, gradients),
@@ -212,8 +214,8 @@ TEST(RowGradientsTest, WhatDoesNotFitIsRefused) {
   EXPECT_TRUE(rows.Close());
   EXPECT_FALSE(rows.Close());
   EXPECT_EQ(rows.Check(1, {}, {}),
-            absl::InvalidArgumentError("table \"u\": rows are handed in before "
-                                       "AwaitHeld and Contribute"));
+            absl::InvalidArgumentError("table \"u\": rows must be handed in "
+                                       "before AwaitHeld and Contribute"));
 }
 
 TEST(RowGradientsTest, WithOnePsTheyAreLentUntilNobodyRefersToThem) {
@@ -287,7 +289,7 @@ TEST(RowGradientsTest, EveryPsHasAPart) {
   EXPECT_THAT(rows.PiecesOf(1, 0), IsEmpty());
 }
 
-// What a ps answers to the ranges: of row i of `ids` Values(i).
+// A ps's answer to the ranges: Value(i, e) for row i of `ids`.
 std::vector<TensorPiece> AnswerTo(
     const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
     const std::vector<uint64_t>& ids) {
@@ -345,7 +347,7 @@ TEST(RowReadsTest, RowsComeToTheirPlaces) {
   }
 }
 
-// As gRPC may bring them.
+// As gRPC may deliver them.
 TEST(RowReadsTest, ValuesMayBeCutAnywhere) {
   const Layout layout = MakeLayout(2);
   const Plan plan = PlanPull(layout, 1 << 20);
@@ -384,11 +386,12 @@ TEST(RowReadsTest, WhatWasNotAskedForIsRefused) {
     return std::string(status.message());
   };
   using Answer = std::vector<TensorPiece>;
-  const std::string asked = "8 rows of table \"t\" were asked for, and came ";
+  const std::string asked =
+      "8 rows of table \"t\" were requested, but arrived ";
   EXPECT_EQ(error([](Answer* answer) { answer->clear(); }),
-            "1 ranges of rows were asked for, and 0 tensors came");
+            "1 ranges of rows were requested, but 0 tensors arrived");
   EXPECT_EQ(error([](Answer* answer) { answer->front().variable = "u"; }),
-            absl::StrCat(asked, "as of \"u\""));
+            absl::StrCat(asked, "as rows of \"u\""));
   EXPECT_EQ(error([](Answer* answer) { answer->front().rows.reset(); }),
             absl::StrCat(asked, "as elements of a variable"));
   EXPECT_EQ(error([](Answer* answer) {

@@ -24,7 +24,8 @@ struct WithTensors {
   std::vector<TensorPiece> tensors;
 };
 
-// The number of the field that holds a message's tensors; 0: it has none.
+// The number of the field that holds a message's tensors; 0: the message has
+// none.
 template <typename Message>
 struct TensorsField {
   static constexpr int kNumber = 0;
@@ -34,7 +35,7 @@ struct TensorsField<WithTensors<Message>> {
   static constexpr int kNumber = Message::kTensorsFieldNumber;
 };
 
-// A method of a ps, as data.
+// Describes an RPC method of a ps.
 struct Rpc {
   std::string_view name() const {
     const std::string_view path = this->path;
@@ -44,11 +45,11 @@ struct Rpc {
   // "/holdfast.proto.Shard/Push".
   const char* path;
   ChannelKind channel;
-  // How long an attempt may take, beyond the time that the request asks to be
-  // parked.
+  // How long an attempt may take, in addition to the time that the request asks
+  // to be parked.
   absl::Duration Timing::*patience;
-  // Whether the coordinator is asked, also by way of a shard: then NOT_FOUND is
-  // its "no such session".
+  // Whether the call reaches the coordinator, directly or through a shard: then
+  // NOT_FOUND is the coordinator's "no such session".
   bool asks_coordinator;
   bool request_has_sender;
   int request_tensors_field;
@@ -78,7 +79,7 @@ struct RpcOf : Rpc {
 };
 
 // The calls of proto/coordinator.proto and proto/shard.proto that a client
-// makes, but for those of its session.
+// makes, except for those of its session.
 namespace rpc {
 
 inline constexpr RpcOf<proto::DeclareRequest, proto::DeclareResponse> kDeclare(
@@ -124,7 +125,7 @@ inline constexpr RpcOf<proto::SetLearningRateRequest,
     kSetLearningRate("/holdfast.proto.Coordinator/SetLearningRate",
                      ChannelKind::kControl, &Timing::attempt, true);
 
-// To one ps.
+// Calls to one ps.
 inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>
     kGive("/holdfast.proto.Shard/Give", ChannelKind::kTensors,
           &Timing::tensors_attempt, false);

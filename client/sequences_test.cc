@@ -40,8 +40,8 @@ TEST(SequencesTest, SettledTwiceAndUnknownAreNothing) {
   EXPECT_EQ(sequences.acked_through(), Number(1));
 }
 
-// A push that nobody holds may still be in its step: only when the step is seen
-// to be closed is it settled.
+// A push that no handle holds may still be in its step: it is settled only when
+// the step is known to be closed.
 TEST(SequencesTest, AbandonedIsSettledWhenItsStepIsClosed) {
   Sequences sequences;
   const PushSequence push = sequences.Take(GlobalStep(5));
@@ -72,7 +72,7 @@ TEST(SequencesTest, APushIsHeldByItsOfferToo) {
   EXPECT_EQ(sequences.acked_through(), push);
 }
 
-// A number without a push is of no step until it is offered.
+// A number without a push belongs to no step until it is offered.
 TEST(SequencesTest, ANumberWithoutAStepWaitsForItsOffer) {
   Sequences sequences;
   const PushSequence number = sequences.Take(std::nullopt);

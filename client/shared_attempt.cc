@@ -16,7 +16,7 @@ namespace {
 
 using Ranges = google::protobuf::RepeatedPtrField<proto::ReadRange>;
 
-// Of a request that reads values; otherwise null.
+// The ranges of a request that reads values; null for other requests.
 const Ranges* RangesOf(const Rpc& rpc,
                        const google::protobuf::Message& request) {
   if (&rpc == &rpc::kPull) {
@@ -41,7 +41,7 @@ bool MayBeLent(const TensorPiece& piece) {
   return piece.data.size() >= kMinLentBytes;
 }
 
-// What a piece measures in a message, at most: as EncodedBytes of
+// The maximum size of a piece in a message: see EncodedBytes in
 // common/rpc/tensor_codec.h.
 uint64_t SentBytes(const TensorPiece& piece) {
   constexpr uint64_t kSurrounding = 200;
@@ -117,7 +117,7 @@ absl::Status SharedAttempt::CheckSize() const {
   for (const TensorPiece& piece : tensors_) sent += SentBytes(piece);
   uint64_t read = 0;
   if (const Ranges* ranges = RangesOf(*attempt_.rpc, request())) {
-    // Rows come beside so few elements that all fit, lent or not
+    // Rows come together with so few elements that everything fits, lent or not
     // (PushExchange::FitsRows).
     for (const proto::ReadRange& range : *ranges) {
       if (range.has_loan() || range.has_rows()) continue;
@@ -146,7 +146,7 @@ absl::Status SharedAttempt::TakeValues(std::vector<TensorPiece>* tensors) {
     if (found == values_.end()) {
       return absl::InternalError(
           absl::StrCat("values of \"", piece.variable,
-                       "\" lie under a loan that was not "
+                       "\" are under a loan that was not "
                        "offered for them"));
     }
     absl::StatusOr<Buffer> data = link_->Read(*piece.shared);

@@ -15,18 +15,19 @@
 
 namespace holdfast::client {
 
-// What one attempt of a call lends to a neighbor, and reads of its memory
-// (docs/protocol/same_host.md). Each attempt has loans of its own, which are
-// over when this object goes; but those of values that were read go with them,
-// and of gradients that the ps holds the owners are kept for it.
+// What one attempt of a call lends to a neighbor, and reads from its memory
+// (docs/protocol/same_host.md). Each attempt has its own loans, which end when
+// this object is destroyed, with two exceptions: loans of values that were read
+// end with the values, and the owners of gradients that the ps holds are kept
+// for it.
 //
 // Thread-compatible.
 class SharedAttempt {
  public:
   // Makes the loans of `attempt`, which must outlive the object. Null: the
-  // attempt is to be sent as it is.
-  // Errors: OUT_OF_RANGE [H6] when it is more than a message holds, and not all
-  // of it can be lent: it has to be sent in parts. A link that is lost is told
+  // attempt must be sent as it is.
+  // Errors: OUT_OF_RANGE [H6] if the attempt is larger than a message, and not
+  // all of it can be lent: it has to be sent in parts. A lost link is reported
   // to `neighbors`.
   static absl::StatusOr<std::unique_ptr<SharedAttempt>> Begin(
       Neighbors* neighbors, const Attempt& attempt);
@@ -35,15 +36,16 @@ class SharedAttempt {
   SharedAttempt(const SharedAttempt&) = delete;
   SharedAttempt& operator=(const SharedAttempt&) = delete;
 
-  // To be sent in place of the attempt's.
+  // To be sent instead of the attempt's.
   const google::protobuf::Message& request() const {
     return request_ != nullptr ? *request_ : *attempt_.request;
   }
   absl::Span<const TensorPiece> request_tensors() const { return tensors_; }
 
-  // To be called once with the answer's, if it comes: has all pieces lie in
-  // buffers.
-  // Errors: INTERNAL when one lies nowhere, or under no loan of this attempt.
+  // Called once with the answer's tensors, if it arrives; provides a buffer for
+  // each piece that is in shared memory.
+  // Errors: INTERNAL if a piece is in no known memory, or under no loan of this
+  // attempt.
   absl::Status TakeValues(std::vector<TensorPiece>* tensors);
 
  private:
@@ -56,11 +58,11 @@ class SharedAttempt {
 
   const std::shared_ptr<Link> link_;
   const Attempt& attempt_;
-  // Null: that of the attempt.
+  // Null: the attempt's own request is sent.
   std::unique_ptr<google::protobuf::Message> request_;
   std::vector<TensorPiece> tensors_;
   std::vector<proto::Loan> gradients_;
-  // Those that were not read.
+  // The loans of values that were not read.
   std::vector<proto::Loan> values_;
 };
 

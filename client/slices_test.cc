@@ -19,7 +19,7 @@ struct Placed {
   uint64_t size;
   uint32_t ps;
 
-  // Whether [at, at + count) of `name` at `where` is all in this slice.
+  // Whether all of [at, at + count) of `name` at `where` is in this slice.
   bool Holds(const std::string& name, uint64_t at, uint64_t count,
              uint32_t where) const {
     return name == variable && where == ps && at >= begin &&

@@ -58,7 +58,7 @@ TEST_F(TablePullTest, RowsComeFromEachPsAfterItsVariables) {
   EXPECT_THAT(into_.RowsOf(0), ElementsAreArray(Values(ids, 5)));
 }
 
-// Of 16 bytes: two rows each.
+// Parts of 16 bytes: two rows each.
 TEST_F(TablePullTest, RowsComeInParts) {
   const std::vector<uint64_t> ids = {0, 1, 2, 3, 4};
   Want(ids);
@@ -89,7 +89,7 @@ TEST_F(TablePullTest, TheSameRowsAreReadAgain) {
   EXPECT_THAT(places, SizeIs(1));
 }
 
-// [R7] goes for rows as well.
+// [R7] applies to rows as well.
 TEST_F(TablePullTest, MixesArePulledAgain) {
   const std::vector<uint64_t> ids = {IdOf(0, 2, 0)};
   Want(ids);
@@ -131,7 +131,7 @@ TEST_F(TablePullTest, APinIsReadWithItsRows) {
   EXPECT_THAT(into_.RowsOf(0), ElementsAreArray(Values(ids, 4)));
 }
 
-// Every ps is asked, so that the version is one of all.
+// Every ps is asked, so that all have the same version.
 TEST_F(TablePullTest, RowsMayBePulledAlone) {
   const std::vector<uint64_t> ids = {IdOf(0, 2, 0)};
   for (const bool asynchronous : {false, true}) {
@@ -148,7 +148,7 @@ TEST_F(TablePullTest, RowsMayBePulledAlone) {
   }
 }
 
-// Its rows may be trained, so its version counts.
+// Its rows may be trained, so the ps's version counts.
 TEST_F(TablePullTest, AsynchronouslyAPsWithoutAnythingIsAskedForItsVersion) {
   Start(3, 1 << 20, /*asynchronous=*/true);
   AnswerPull(0, 9);
@@ -173,9 +173,9 @@ TEST_F(TablePullTest, RowsOfNoTableAreRefused) {
   into_ = Parameters();
   Want({3, 3});
   Start(1, 1 << 20);
-  EXPECT_EQ(Await(),
-            absl::InvalidArgumentError("table \"t\": row 3 is followed by row "
-                                       "3, where ids must rise"));
+  EXPECT_EQ(Await(), absl::InvalidArgumentError(
+                         "table \"t\": row 3 is followed by row "
+                         "3, but ids must be strictly increasing"));
   EXPECT_THAT(transport_.names(), IsEmpty());
 }
 
@@ -189,8 +189,9 @@ TEST_F(TablePullTest, WrongRowsNamePsAndTable) {
   response.tensors = PiecesAt(rows.request, 5);
   response.tensors[0].variable = "a";
   rows.Answer(response);
-  EXPECT_EQ(Await(), absl::InternalError("ps 1: 1 rows of table \"t\" were "
-                                         "asked for, and came as of \"a\""));
+  EXPECT_EQ(Await(),
+            absl::InternalError("ps 1: 1 rows of table \"t\" were "
+                                "requested, but arrived as elements of \"a\""));
 }
 
 }  // namespace

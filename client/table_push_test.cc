@@ -1,5 +1,4 @@
-// Pushes that have rows of embedding tables, and the values that come after
-// them.
+// Pushes with rows of embedding tables, and the values that follow them.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -61,7 +60,7 @@ class TablePushTest : public TableTest {
     }
     return text;
   }
-  // Acknowledges what is sent to the ps until nothing is.
+  // Acknowledges everything that is sent to the ps until nothing more is sent.
   std::vector<std::string> Acknowledge(uint32_t ps) {
     std::vector<std::string> parts;
     while (transport_.Has(rpc::kPush, ps)) {
@@ -128,8 +127,8 @@ TEST_F(TablePushTest, TablesThatAreNotHandedInHaveNoRows) {
   EXPECT_THAT(transport_.names(), IsEmpty());
   EXPECT_EQ(Contribute(), absl::OkStatus());
   EXPECT_EQ(push_->AddRows(1, {}, {}),
-            absl::InvalidArgumentError("table \"u\": rows are handed in before "
-                                       "AwaitHeld and Contribute"));
+            absl::InvalidArgumentError("table \"u\": rows must be handed in "
+                                       "before AwaitHeld and Contribute"));
   EXPECT_THAT(Acknowledge(0), ElementsAre("0 of 1: b a"));
   EXPECT_THAT(Acknowledge(1), ElementsAre("0 of 1:"));
   EXPECT_FALSE(transport_.Has(rpc::kContribute));
@@ -158,9 +157,10 @@ TEST_F(TablePushTest, WithoutExamplesNothingIsPushed) {
 TEST_F(TablePushTest, WrongRowsAreRefused) {
   Start(1, 1 << 20);
   const std::vector<uint64_t> ids = {4, 4};
-  EXPECT_EQ(push_->AddRows(0, ids, Values(ids)),
-            absl::InvalidArgumentError("table \"t\": row 4 is followed by row "
-                                       "4, where ids must rise"));
+  EXPECT_EQ(
+      push_->AddRows(0, ids, Values(ids)),
+      absl::InvalidArgumentError("table \"t\": row 4 is followed by row "
+                                 "4, but ids must be strictly increasing"));
   EXPECT_EQ(push_->AddRows(1, {}, {}),
             absl::InvalidArgumentError("there is no table 1, only 1"));
   AddRows({4});
@@ -176,7 +176,7 @@ TEST_F(TablePushTest, AJobWithoutTablesTakesNoRows) {
             absl::InvalidArgumentError("there is no table 0, only 0"));
 }
 
-// What a ps has refused for lack of room, too.
+// Also after a ps has refused them for lack of room.
 TEST_F(TablePushTest, TheSameBytesAreSentAgain) {
   Start(2, 1 << 20);
   AddVariables();
@@ -247,7 +247,7 @@ TEST_F(TablePushTest, AnAsynchronousPushIsAppliedByEveryPs) {
     applied.set_verdict(proto::ACCEPTED);
     transport_.Take(rpc::kApply, ps).Answer(applied);
   }
-  // Its version counts: it is asked for it.
+  // The version of ps 1 counts, so it is asked for it.
   AnswerPull(0, 5);
   EXPECT_THAT(AnswerPull(1, 3).ranges(), IsEmpty());
   AnswerPull(2, 6);
@@ -257,7 +257,7 @@ TEST_F(TablePushTest, AnAsynchronousPushIsAppliedByEveryPs) {
 
 class TableExchangeTest : public TablePushTest {
  protected:
-  // Answers with all that is asked for.
+  // Answers with everything that is requested.
   WithTensors<proto::PushPullRequest> AnswerExchange(uint64_t version) {
     auto call = transport_.Take(rpc::kPushPull);
     WithTensors<proto::PushPullResponse> response;
@@ -308,7 +308,7 @@ TEST_F(TableExchangeTest, TheRowsOfEitherMayBeMissing) {
   ExpectAccepted();
   EXPECT_THAT(next_.RowsOf(0), IsEmpty());
 
-  // Without examples the rows pushed do not go, but those wanted come.
+  // Without examples the pushed rows are not sent, but the wanted rows arrive.
   Start(1, 1 << 20);
   AddRows({1});
   next_.WantRows(0, {{3}});
@@ -318,7 +318,7 @@ TEST_F(TableExchangeTest, TheRowsOfEitherMayBeMissing) {
   EXPECT_THAT(next_.RowsOf(0), ElementsAreArray(Values({3}, 9)));
 }
 
-// Parts have 24 bytes, which the variables take.
+// Parts have 24 bytes, which the variables use up.
 TEST_F(TableExchangeTest, RowsThatDoNotFitBesideFollowInPartsOfTheirOwn) {
   Start(1, 24);
   AddVariables();
@@ -356,7 +356,7 @@ TEST_F(TableExchangeTest, WithoutRowsTheVariablesStillGoInOneCall) {
   ExpectAccepted();
 }
 
-// It may have been the values for which there was no loan.
+// The loan may have been missing for the values.
 TEST_F(TableExchangeTest, WhatIsNotLentGoesInParts) {
   Start(1, 1 << 20, /*sent_part_bytes=*/8);
   AddVariables();
@@ -386,8 +386,8 @@ TEST_F(TableExchangeTest, WrongRowsNamePsAndTable) {
     call.Answer(response);
   }
   EXPECT_EQ(push_->Await(absl::InfinitePast()).status(),
-            absl::InternalError("ps 0: 1 rows of table \"t\" were asked for, "
-                                "and came in 4 bytes"));
+            absl::InternalError("ps 0: 1 rows of table \"t\" were requested, "
+                                "but arrived in 4 bytes"));
 }
 
 TEST_F(TableExchangeTest, WhatCannotBeWantedLeavesThePushAsItIs) {

@@ -16,13 +16,13 @@
 
 namespace holdfast::client {
 
-// A generation of a job that also has the table 0, "t", whose rows have 2
-// values; a push has up to 6 of them.
+// A generation of a job that also has table 0, "t", whose rows have 2 values; a
+// push has at most 6 of them.
 class TableTest : public GenerationTest {
  protected:
   TableTest() { AddTable("t", 2, 6); }
 
-  // The n-th id, from 0, of those that a ps has.
+  // The n-th id, from 0, of those that belong to a ps.
   static uint64_t IdOf(uint32_t ps, uint32_t num_ps, int n) {
     for (uint64_t id = 0;; ++id) {
       if (PsOfBucket(BucketOfRow(id), num_ps) == ps && n-- == 0) return id;
@@ -35,7 +35,7 @@ class TableTest : public GenerationTest {
     return ids.value_or(std::vector<uint64_t>());
   }
 
-  // Element e of the row at version 0: no two are equal, of ids up to 99.
+  // Element e of a row at a version: no two are equal, for ids up to 99.
   static float Value(uint64_t id, size_t e, uint64_t version = 0) {
     return static_cast<float>(version * 1000 + id * 10 + e);
   }
@@ -49,8 +49,8 @@ class TableTest : public GenerationTest {
     return values;
   }
 
-  // As a shard sends it, of the version; every element of a variable is the
-  // version.
+  // A piece as a shard sends it at a version; every element of a variable is
+  // the version.
   static TensorPiece PieceAt(const proto::ReadRange& range, uint64_t version) {
     if (!range.has_rows()) {
       return PieceOf(range, static_cast<float>(version));
@@ -74,7 +74,7 @@ class TableTest : public GenerationTest {
     return pieces;
   }
 
-  // Answers the oldest pull of the ps; what it asked for.
+  // Answers the oldest pull of the ps, and returns its request.
   proto::PullRequest AnswerPull(uint32_t ps, uint64_t version) {
     auto pull = transport_.Take(rpc::kPull, ps);
     WithTensors<proto::PullResponse> response;

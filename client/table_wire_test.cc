@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-// The job has a table, too: 0, "t", whose rows have 2 values. At version v both
+// The job also has table 0, "t", whose rows have 2 values. At version v both
 // values of row i are 100 v + i.
 class TableWireTest : public ClientTest {
  protected:

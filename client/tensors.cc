@@ -25,10 +25,10 @@ absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
     return absl::InternalError(
         absl::StrCat("elements ", range.begin, " to ", range.begin + range.size,
                      " of variable \"", variable.name,
-                     "\" were asked for, and came ", what...));
+                     "\" were requested, but arrived ", what...));
   };
   if (piece.variable != variable.name) {
-    return error("as of \"", piece.variable, "\"");
+    return error("as elements of \"", piece.variable, "\"");
   }
   if (piece.shape != variable.shape) {
     return error("with shape ", ShapeString(piece.shape), ", declared ",
@@ -47,15 +47,15 @@ absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
   return ParseElements(encoding, range.size, piece.data);
 }
 
-// Whether a ps lends all of a variable at once.
+// Whether one ps lends the whole variable at once.
 bool IsLentWhole(const Layout& layout, const Plan& plan, size_t variable) {
   const std::vector<ElementRange>& lent = plan.lent[variable];
   return lent.size() == 1 &&
          lent.front().size == layout.variables()[variable].size;
 }
 
-// Has `into` read float32 where they lie. False: they do not lie in one piece,
-// as a float does.
+// Makes `into` read float32 values in place. False: they are not contiguous, or
+// not aligned like floats.
 bool Keep(const Buffer& data, const std::shared_ptr<const void>& leave,
           size_t variable, Parameters* into) {
   if (data.spans().size() != 1) return false;
@@ -63,7 +63,7 @@ bool Keep(const Buffer& data, const std::shared_ptr<const void>& leave,
   if (reinterpret_cast<uintptr_t>(span.data) % alignof(float) != 0) {
     return false;
   }
-  // In this order: the values go first.
+  // In this order, so that the values are destroyed first.
   struct Owner {
     std::shared_ptr<const void> leave;
     std::shared_ptr<const void> values;
@@ -92,7 +92,7 @@ std::vector<TensorPiece> PiecesOf(
     if (const auto& ranges = encoded[range.variable]; !ranges.empty()) {
       const EncodedElements& elements = ranges.at(range.begin);
       piece.encoding = elements.encoding;
-      // Elsewhere the bytes tell.
+      // For other encodings the size follows from the bytes.
       if (elements.encoding == proto::TOP_K) piece.size = elements.size;
       piece.data = elements.data;
       continue;
@@ -129,8 +129,8 @@ absl::Status TakeValues(const Layout& layout, const Plan& plan,
                         Parameters* into) {
   if (pieces.size() != part.size()) {
     return absl::InternalError(absl::StrCat(part.size(),
-                                            " ranges were asked for, and ",
-                                            pieces.size(), " tensors came"));
+                                            " ranges were requested, but ",
+                                            pieces.size(), " tensors arrived"));
   }
   std::vector<EncodedElements> elements;
   elements.reserve(part.size());

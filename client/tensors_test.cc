@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::Each;
 
-// What a ps of this host lends: "whole" and "fixed" in one piece each, "cut" in
+// A ps of this host lends "whole" and "fixed" in one piece each, and "cut" in
 // two; "small" is sent.
 class ReadingInPlaceTest : public ::testing::Test {
  protected:
@@ -49,7 +49,8 @@ class ReadingInPlaceTest : public ::testing::Test {
     return *Layout::Make(placement, 1);
   }
 
-  // All elements are `value`. Lies `offset` bytes behind a multiple of 4.
+  // A piece whose elements are all `value`, at an address `offset` bytes after
+  // a multiple of 4.
   TensorPiece PieceOf(const ElementRange& range, float value,
                       size_t offset = 0) {
     const Layout::Variable& variable = layout_.variables()[range.variable];
@@ -90,7 +91,7 @@ class ReadingInPlaceTest : public ::testing::Test {
       EXPECT_THAT(values_.Of(v), Each(value));
     }
   }
-  // Of the last answer.
+  // The number of pieces of the last answer that are kept.
   int NumKept() const {
     int kept = 0;
     for (const auto& memory : lent_) kept += !memory.expired();
@@ -100,7 +101,7 @@ class ReadingInPlaceTest : public ::testing::Test {
   const Layout layout_ = MakeLayout();
   const Plan plan_ = PlanPull(layout_, 1 << 20, {true});
   const std::shared_ptr<const void> leave_ = std::make_shared<int>();
-  // Where the pieces lie.
+  // The memory of the pieces.
   std::vector<std::weak_ptr<std::vector<float>>> lent_;
   Parameters values_;
 };
@@ -130,7 +131,7 @@ TEST_F(ReadingInPlaceTest, WithoutLeaveAllIsCopied) {
   Take(Answer(5), nullptr);
   ExpectAll(5);
   EXPECT_EQ(NumKept(), 0);
-  // In turn, as it comes.
+  // Repeatedly, in the order of arrival.
   Take(Answer(6), leave_);
   ExpectAll(6);
   Take(Answer(7), nullptr);

@@ -59,7 +59,7 @@ class Tickets::Request : public Cluster::TicketRequest {
  private:
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     std::string text =
-        absl::StrCat("a ticket of ", tickets_->context_->ps_names[0]);
+        absl::StrCat("a ticket from ", tickets_->context_->ps_names[0]);
     if (!tickets_->waiting_for_.empty()) {
       absl::StrAppend(&text, ", which waits for ", tickets_->waiting_for_);
     }
@@ -74,13 +74,13 @@ class Tickets::Request : public Cluster::TicketRequest {
 
   const std::shared_ptr<Tickets> tickets_;
   absl::Mutex& mutex_;
-  // The waiting thread's own.
+  // Used only by the waiting thread.
   CallGroup::NextReport report_;
 
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // The ticket is the caller's.
+  // The caller has taken the ticket.
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -93,7 +93,7 @@ Tickets::Tickets(std::shared_ptr<Context> context, Sequences* sequences,
 
 Tickets::~Tickets() { calls_.Cancel(); }
 
-// A request that could not begin.
+// A request that could not be started.
 class FailedTicketRequest : public Cluster::TicketRequest {
  public:
   explicit FailedTicketRequest(absl::Status error) : error_(std::move(error)) {}
@@ -240,7 +240,7 @@ void Tickets::OnTold(const std::vector<PushSequence>& told,
   if (response.verdict() != proto::VERDICT_UNSPECIFIED) {
     error_ = absl::AbortedError(absl::StrCat(
         context_->ps_names[0],
-        ": this worker has been shut out, its tickets go to others"));
+        ": this worker has been fenced; its tickets go to others"));
     return AnswerAll();
   }
   for (const PushSequence sequence : told) {

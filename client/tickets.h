@@ -22,26 +22,27 @@
 
 namespace holdfast::client {
 
-// What a worker has to do with the coordinator about tickets: takes them
-// (docs/protocol/asynchronous.md, A1), and tells which are spent (A4).
+// A worker's dealings with the coordinator about tickets: takes tickets
+// (docs/protocol/asynchronous.md, A1), and reports those that are spent (A4).
 //
-// One is asked for at a time, however many are wanted, and under the same
-// sequence until it is there. So tickets come in the order of their sequences,
-// without a gap: shards apply pushes in that order, and would wait for ever for
-// one that got no ticket, or gets it only when a later one is spent. A ticket
-// whose request was let go of is the next one's.
+// Only one ticket is requested at a time, however many are wanted, and under
+// the same sequence until it arrives. So tickets arrive in the order of their
+// sequences, without gaps: shards apply pushes in that order, and would wait
+// forever for a sequence that got no ticket, or that gets it only when a later
+// one is spent. If a request is destroyed, its ticket goes to the next request.
 //
-// A spent ticket is told of in each request until one that told of it has been
-// answered; then it is booked, and its sequence settled. The usual loop asks
-// for its next ticket as soon as it has spent one: that request tells. One that
-// is under way may be parked until just this is told, and a caller may ask no
-// more: then a call of its own tells, at once or after Timing::tell_spent.
+// A spent ticket is reported in each request until one that reported it has
+// been answered; then the ticket is booked, and its sequence settled. The usual
+// loop requests its next ticket as soon as it has spent one, and that request
+// reports it. But a request in progress may be parked until the spent ticket is
+// reported, or the caller may request no more tickets: then a separate call
+// reports it, at once or after Timing::tell_spent.
 //
-// Of one generation. Thread-safe.
+// Belongs to one generation. Thread-safe.
 class Tickets {
  public:
   // `sequences`, which is guarded by the context's mutex, must outlive this
-  // object. `sender`: of all calls.
+  // object. `sender`: the sender of all calls.
   Tickets(std::shared_ptr<Context> context, Sequences* sequences,
           std::shared_ptr<const proto::Sender> sender);
   ~Tickets();
@@ -50,33 +51,32 @@ class Tickets {
   static std::unique_ptr<Cluster::TicketRequest> StartTake(
       absl::StatusOr<std::shared_ptr<Tickets>> ready);
 
-  // Every shard has applied the push.
+  // Notes a spent ticket: every shard has applied its push.
   void Spend(const proto::SpentTicket& spent) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Request;
 
   void Add(Request* request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Asks for a ticket, if one is wanted and none is being asked for.
+  // Requests a ticket, if one is wanted and no request is in progress.
   void Ask() ABSL_LOCKS_EXCLUDED(mutex_);
   Next OnAnswer(PushSequence sequence, const std::vector<PushSequence>& told,
                 const absl::StatusOr<proto::TakeTicketResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells of the spent, in a call of its own.
+  // Reports the spent tickets in a separate call.
   void Tell() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Adds all that the coordinator is to know, and says of which pushes it
-  // tells.
+  // Adds the spent tickets to the request, and returns the pushes that it
+  // reports.
   std::vector<PushSequence> TellIn(proto::TakeTicketRequest* request) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Takes note of an answer to a request that told of these.
+  // Handles an answer to a request that reported `told`.
   void OnTold(const std::vector<PushSequence>& told,
               const proto::TakeTicketResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives tickets to those that wait for one.
+  // Hands tickets to waiting requests.
   void Deal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Answers all that wait, and those to come, when there will be no more
-  // tickets.
+  // Answers all waiting requests: there will be no more tickets.
   void AnswerAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Context> context_;
@@ -84,20 +84,20 @@ class Tickets {
   Sequences* const sequences_ ABSL_PT_GUARDED_BY(mutex_);
   CallGroup calls_;
 
-  // Want a ticket, the first come first.
+  // Requests that wait for a ticket, in order of arrival.
   std::deque<Request*> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Nobody's yet.
+  // Tickets that no request has taken yet.
   std::map<PushSequence, Ticket> here_ ABSL_GUARDED_BY(mutex_);
-  // That a ticket has been asked for, and has not come.
+  // The sequence for which a ticket was requested that has not arrived.
   std::optional<PushSequence> asked_for_ ABSL_GUARDED_BY(mutex_);
-  // A request for it is under way.
+  // A request for it is in progress.
   bool asking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
-  // There are no more tickets, because the job is DONE, or for this reason.
+  // There are no more tickets, because the job is DONE, or because of error_.
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 
-  // Spent and, for all that is known here, not booked.
+  // Tickets that are spent and, as far as is known here, not booked.
   std::vector<proto::SpentTicket> spent_ ABSL_GUARDED_BY(mutex_);
   bool tell_is_due_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -28,7 +28,7 @@ class TicketsTest : public ClientTest {
   }
   void TearDown() override { cluster_.reset(); }
 
-  // With the present `timing`.
+  // Connects again, with the current `timing`.
   void Reconnect() {
     cluster_ = ConnectReady();
     ASSERT_NE(cluster_, nullptr);
@@ -44,7 +44,7 @@ class TicketsTest : public ClientTest {
     EXPECT_EQ((*ticket)->index, TicketOf(sequence).index());
   }
 
-  // Has the push of a ticket applied, with 8 examples and a loss of 0.25.
+  // Makes the push of a ticket be applied, with 8 examples and a loss of 0.25.
   void Spend(const Ticket& ticket) {
     const std::vector<float> a(6), b(8);
     auto push = cluster_->StartPush(ticket, at_);
@@ -161,7 +161,7 @@ TEST_F(TicketsTest, AWorkerThatIsShutOutGetsNone) {
   });
   const absl::Status shut_out = absl::AbortedError(
       absl::StrCat(PsName(0),
-                   ": this worker has been shut out, its tickets go "
+                   ": this worker has been fenced; its tickets go "
                    "to others"));
   auto first = cluster_->StartTakeTicket();
   auto second = cluster_->StartTakeTicket();
@@ -178,8 +178,8 @@ TEST_F(TicketsTest, AReaderMayTakeNone) {
   EXPECT_EQ(ps(0).take_ticket.num_calls(), 0);
 }
 
-// The sequence is the next request's: shards would wait for ever for one that
-// has no ticket.
+// The next request takes the sequence: shards would wait forever for one
+// without a ticket.
 TEST_F(TicketsTest, ARefusalIsAnErrorAndLeavesNoGap) {
   ps(0).take_ticket.Do([](int call, const auto& request, auto* response) {
     if (call == 0) return absl::ResourceExhaustedError("2 tickets are held");
@@ -196,14 +196,14 @@ TEST_F(TicketsTest, ARefusalIsAnErrorAndLeavesNoGap) {
 }
 
 TEST_F(TicketsTest, OneThatIsLetGoOfIsTheNexts) {
-  // Before the answer or behind it.
+  // The request is destroyed before or after the answer.
   auto let_go = cluster_->StartTakeTicket();
   ps(0).take_ticket.AwaitCalls(1);
   let_go.reset();
   EXPECT_EQ(Take().sequence, PushSequence(1));
   EXPECT_THAT(Requests(), SizeIs(1));
 
-  // Behind it: the second has come, so the first has.
+  // After it: the second ticket has arrived, so the first has.
   let_go = cluster_->StartTakeTicket();
   auto later = cluster_->StartTakeTicket();
   ExpectTicket(later->Await(Late()), 3);
@@ -246,7 +246,7 @@ TEST_F(TicketsTest, ADeadlineNamesWhatIsWaitedForAndEndsTheRequest) {
   ps(0).take_ticket.AwaitCalls(3);
   const absl::Status status = request->Await(After(50)).status();
   EXPECT_EQ(status, absl::DeadlineExceededError(absl::StrCat(
-                        "waited in vain for a ticket of ", PsName(0),
+                        "timed out waiting for a ticket from ", PsName(0),
                         ", which waits for /job:worker/task:0")));
   late.Notify();
   EXPECT_EQ(Take().sequence, PushSequence(1));
@@ -289,7 +289,7 @@ TEST_F(TicketsTest, TheNextRequestTellsWhatIsSpent) {
   EXPECT_EQ(Requests()[2].acked_through(), 1);
 }
 
-// The request may be parked until just this is told.
+// The request may be parked until just this is reported.
 TEST_F(TicketsTest, WhatIsSpentIsToldAtOnceWhileARequestIsUnderWay) {
   const Ticket first = Take();
   absl::Notification told;
@@ -319,7 +319,7 @@ TEST_F(TicketsTest, WhatIsSpentIsToldSoonWhenNobodyAsks) {
   ps(0).take_ticket.AwaitCalls(2);
   EXPECT_EQ(Requests()[1].sequence(), 0);
   EXPECT_THAT(SpentIn(Requests()[1]), ElementsAre(1));
-  // And once more: the time runs anew for each.
+  // And once more: the time starts anew for each.
   Spend(Take());
   ps(0).take_ticket.AwaitCalls(4);
   EXPECT_THAT(SpentIn(Requests()[3]), ElementsAre(2));
@@ -348,7 +348,7 @@ TEST_F(TicketsTest, WhatIsSpentIsToldAgainUntilItIsBooked) {
   EXPECT_EQ(Requests()[4].acked_through(), 1);
 }
 
-// Not that to a request which left before it was spent.
+// Not the answer to a request that was sent before the ticket was spent.
 TEST_F(TicketsTest, OnlyAnAnswerToWhatToldOfItBooksIt) {
   const Ticket first = Take();
   const Ticket second = Take();
@@ -390,7 +390,7 @@ TEST_F(TicketsTest, OnlyAnAnswerToWhatToldOfItBooksIt) {
   StopPs();
 }
 
-// A verdict is no answer to what was told.
+// An answer with a verdict does not acknowledge what was reported.
 TEST_F(TicketsTest, AWorkerThatIsShutOutHasNothingBooked) {
   Spend(Take());
   ps(0).take_ticket.Do([](int, const auto&, auto* response) {

@@ -5,22 +5,23 @@
 
 namespace holdfast::client {
 
-// How patient a client is.
+// A client's timeouts.
 struct Timing {
-  // For the answer to one attempt of a call, beyond the time it is parked. A
-  // longer one notices later that a peer is mute.
+  // The time limit for one attempt of a call, in addition to the time it is
+  // parked. A longer one detects an unresponsive peer later.
   absl::Duration attempt = absl::Seconds(10);
-  // The same for a call with tensors. One that is shorter than the network
-  // needs for all that is in flight to a ps would send again, for ever, what is
-  // on its way: 8 parts of 4 MiB in 60 s are 560 KB/s.
+  // The same for a call with tensors. If it were shorter than the network needs
+  // for everything in flight to a ps, parts on their way would be resent
+  // forever: 8 parts of 4 MiB in 60 s are 560 KB/s.
   absl::Duration tensors_attempt = absl::Seconds(60);
   // How long servers are asked to park calls. A longer one means fewer calls
   // while nothing happens.
   absl::Duration park = absl::Seconds(5);
-  // How long a spent ticket waits for the next request for one to tell of it. A
-  // longer one books it later; a shorter one tells of it in a call of its own.
+  // How long a spent ticket waits to be reported by the next request for a
+  // ticket. A longer time books it later; a shorter one reports it more often
+  // in a separate call.
   absl::Duration tell_spent = absl::Milliseconds(10);
-  // When a wait is first told to on_waiting, and how often after that.
+  // When on_waiting is first called for a wait, and how often after that.
   absl::Duration first_report = absl::Seconds(2);
   absl::Duration report_every = absl::Seconds(10);
   // How long a Cluster that is destroyed without Leave tries to leave.

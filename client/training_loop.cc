@@ -32,13 +32,13 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
   }
   if (options_.finished_before) {
     values_status_ = absl::FailedPreconditionError(
-        "the job was finished before, and has no variables any more; its last "
+        "the job has already finished, and no longer has variables; its last "
         "checkpoint holds them");
     stage_ = Stage::kDone;
     return;
   }
   ReadDeclaration();
-  // A strict loop before this one has ended with it.
+  // A strict loop before this one ended with the roll-back.
   rolled_back_ = cluster_.rolled_back();
   if (rolled_back_) stage_ = Stage::kEnter;
 }
@@ -102,9 +102,9 @@ void TrainingLoop::ReadDeclaration() {
     mode_.pipeline_depth = std::max(1u, asynchronous.pipeline_depth());
     mode_.has_bound = asynchronous.has_staleness_bound();
     // A request waits for workers that are too far behind, or, when no ticket
-    // is left, for those that are out. Meanwhile each worker can book as many
-    // pushes as the bound lets it be ahead, and those that it holds tickets
-    // for.
+    // is left, for tickets that workers still hold. Meanwhile each worker can
+    // book as many pushes as the bound lets it be ahead, and those that it
+    // holds tickets for.
     mode_.longest_wait =
         std::max(1u, declared.num_workers()) *
         (uint64_t{asynchronous.staleness_bound()} + mode_.pipeline_depth + 2);
@@ -121,7 +121,7 @@ void TrainingLoop::ReadDeclaration() {
   for (const proto::Variable& variable : declared.variables()) {
     VariableFacts facts;
     facts.name = variable.name();
-    // What was declared is valid.
+    // The declaration has been validated.
     facts.size = static_cast<size_t>(NumElements(variable.shape()).value_or(0));
     facts.trainable = !variable.has_trainable() || variable.trainable();
     facts.in_norm = !variable.has_moving_average();
@@ -138,7 +138,7 @@ void TrainingLoop::ReadDeclaration() {
   rows_.WantVariables(false);
 }
 
-// ---- What the caller does ----
+// ---- The caller's operations ----
 
 absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
     absl::Time until) {
@@ -240,7 +240,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
   const float clip_factor = gradient.clip_factor.value_or(1);
   if (!(clip_factor >= 0 && clip_factor <= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("clip_factor is ", clip_factor, ", not in 0 to 1"));
+        absl::StrCat("clip_factor is ", clip_factor, ", must be from 0 to 1"));
   }
   const bool finite_rows =
       std::find(rows_of_turn_.begin(), rows_of_turn_.end(),
@@ -288,7 +288,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
 
   Cluster::Push& push = *underway_.back().push;
   if (!exchanges() && !mode_.asynchronous && contribution_.examples > 0) {
-    // Parts that have not left do so.
+    // Sends the parts that have not been sent.
     push.WaitUntilHeld(absl::InfinitePast());
     stage_ = Stage::kHeld;
     return absl::OkStatus();
@@ -465,7 +465,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::FinishOldest(
   oldest.push.reset();
   spare_.push_back(std::move(oldest.memory));
   underway_.pop_front();
-  // Of a synchronous step the last verdict ends it.
+  // A synchronous step ends with the last verdict.
   if (options_.meter != nullptr && (mode_.asynchronous || underway_.empty())) {
     options_.meter->FinishStep();
   }
@@ -509,8 +509,8 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::HaveTicket(
     absl::Time until) {
   if (spent_ || ticket_.has_value()) return Progress::kOn;
   if (request_ == nullptr) request_ = cluster_.StartTakeTicket();
-  // It ends when the tickets that are out are spent or returned: one at least
-  // with each step that closes.
+  // The wait ends when the tickets that workers hold are spent or returned: at
+  // least one with each step that closes.
   if (!IsReady(request_.get(), until, uint64_t{mode_.seats_per_step} + 1)) {
     return Progress::kLater;
   }
@@ -524,8 +524,8 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::HaveTicket(
 
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitOldest(
     absl::Time until) {
-  // Before the ticket: the worker may hold one more than pipeline_depth, and a
-  // push that has failed says more than a ticket that does not come.
+  // Before the ticket: the worker may hold one ticket more than pipeline_depth,
+  // and a failed push gives a better error than a ticket that does not arrive.
   if (underway_.size() >= mode_.pipeline_depth) {
     const absl::StatusOr<Progress> progress = FinishOldest(until);
     if (!progress.ok() || *progress == Progress::kLater) return progress;
@@ -607,7 +607,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitDone(
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
     absl::Time until) {
   if (call_ == nullptr) {
-    // A ps that is lost now has nobody to give it its values back.
+    // If a ps is lost now, nothing will restore its values.
     const absl::Time deadline = clock_.Now() + options_.margin;
     // The call may outlive the loop, so it never writes to the caller's memory.
     PullInto();
@@ -620,7 +620,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
       if (!pin.ok()) return pin.status();
       absl::Status status = (*pin)->StartRead(end.get())->Await(deadline);
       if (!status.ok()) return status;
-      // That of total_steps, unless the job was ended early.
+      // The version is total_steps, unless the job was ended early.
       if (end->AllAt(end->version)) return status;
       return absl::InternalError(
           absl::StrCat("the ps are at different versions, the least at ",
@@ -672,7 +672,7 @@ absl::Status TrainingLoop::Recover(const absl::Status& error) {
     if (state.phase() != proto::STOPPING || stage_ == Stage::kAwaitDone) {
       return error;
     }
-    // What it waited for may not come any more; the end does.
+    // What the loop waited for may never arrive, but the end will.
     LOG(INFO) << "the job is stopping; dropped: " << error.message();
     stage_ = Stage::kAwaitDone;
     return absl::OkStatus();
@@ -734,10 +734,10 @@ absl::Status TrainingLoop::OnOutcome(const Cluster::Outcome& outcome,
       ++counts_.duplicate;
       return absl::OkStatus();
     case proto::FENCED:
-      return absl::AbortedError(absl::StrCat(
-          push,
-          " was shut out: the lease of this worker has run out, or "
-          "another process has taken this task over"));
+      return absl::AbortedError(
+          absl::StrCat(push,
+                       " was fenced: the lease of this worker has expired, or "
+                       "another process has taken over this task"));
     case proto::ABORTED: {
       const proto::JobState state = cluster_.state();
       return absl::AbortedError(

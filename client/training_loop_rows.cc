@@ -1,4 +1,4 @@
-// The part of a training loop that knows rows of embedding tables.
+// The part of a training loop that handles rows of embedding tables.
 #include <algorithm>
 #include <utility>
 
@@ -89,7 +89,7 @@ absl::Status TrainingLoop::AddRows(size_t table, absl::Span<const uint64_t> ids,
   if (!failed_.ok()) return absl::OkStatus();
   RowsOfTurn& of_turn = rows_of_turn_[table];
   if (of_turn == RowsOfTurn::kAdded) {
-    // They are on their way.
+    // They are being sent.
     return error("its rows were handed in before");
   }
   Underway& hand = underway_.back();
@@ -97,7 +97,7 @@ absl::Status TrainingLoop::AddRows(size_t table, absl::Span<const uint64_t> ids,
   rows.batch.Assign(ids);
   const absl::Span<const uint64_t> unique = rows.batch.unique();
   if (unique.size() > declared.max_rows_per_push()) {
-    return error(unique.size(), " rows are pushed, declared at most ",
+    return error(unique.size(), " rows are pushed, but max_rows_per_push is ",
                  declared.max_rows_per_push());
   }
   rows.sums.resize(unique.size() * length);

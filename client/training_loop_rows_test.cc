@@ -28,7 +28,7 @@ using ::testing::UnorderedElementsAre;
 class TrainingLoopRowsTest : public ::testing::Test {
  protected:
   // The variable a [2], and the tables "t", whose rows have 2 values, and "u",
-  // whose have 1; a push has up to 3 rows of each.
+  // whose rows have 1; a push has up to 3 rows of each.
   TrainingLoopRowsTest() {
     proto::Variable& variable = *declaration_.add_variables();
     variable.set_name("a");
@@ -82,7 +82,7 @@ class TrainingLoopRowsTest : public ::testing::Test {
   absl::Status WantRows(const std::vector<uint64_t>& ids) {
     return loop_->WantRows({{0, ids}});
   }
-  // Rows of "t".
+  // Reads rows of "t".
   absl::StatusOr<bool> ReadRows(const std::vector<uint64_t>& ids,
                                 absl::Time until = absl::InfiniteFuture()) {
     values_.assign(ids.size() * 2, -1);
@@ -103,7 +103,7 @@ class TrainingLoopRowsTest : public ::testing::Test {
   BackgroundCalls calls_;
   std::unique_ptr<FakeCluster> cluster_;
   const std::vector<float> a_ = {3, 0};
-  // What was read.
+  // The values read.
   std::vector<float> values_;
   std::unique_ptr<TrainingLoop> loop_;
 };
@@ -124,7 +124,7 @@ TEST_F(TrainingLoopRowsTest, RowsThatAreWantedComeWithTheValues) {
               ElementsAre("pull 0", "pull 1", "pull 2", "pull 3"));
 }
 
-// They are wanted once.
+// Rows are wanted for one pull only.
 TEST_F(TrainingLoopRowsTest, OtherRowsTakeAPullOfTheTurnsVersion) {
   StartSynchronous(/*seats=*/1, /*steps=*/2);
   ASSERT_EQ(WantRows({5}), absl::OkStatus());
@@ -141,7 +141,7 @@ TEST_F(TrainingLoopRowsTest, OtherRowsTakeAPullOfTheTurnsVersion) {
   EXPECT_THAT(cluster_->calls("pull"),
               ElementsAre("pull 0", "pull 0", "pull 1", "pull 1"));
   Push();
-  // Of a turn that is done: the final ones.
+  // If the turn is done: the final values.
   EXPECT_TRUE(Next().done);
   EXPECT_TRUE(Read({5}));
   EXPECT_THAT(values_, ElementsAre(2, 2));
@@ -169,7 +169,7 @@ TEST_F(TrainingLoopRowsTest, ReadsInPortions) {
   cluster_->delays["await pull 0"] = 2;
   const absl::Time at_once = absl::InfinitePast();
   EXPECT_EQ(*ReadRows({5}, at_once), false);
-  // Of other rows a pull begins anew.
+  // For other rows a new pull begins.
   EXPECT_EQ(*ReadRows({6}, at_once), false);
   EXPECT_EQ(*ReadRows({6}, at_once), true);
   EXPECT_THAT(cluster_->calls("pull"),
@@ -195,7 +195,7 @@ TEST_F(TrainingLoopRowsTest, GradientsOfARowAreAddedUp) {
       const std::vector<uint64_t> ids = {9, 4, 9};
       const std::vector<float> gradients = {1, 10, 2, 20, 4, 40};
       ASSERT_EQ(loop_->AddRows(0, ids, gradients), absl::OkStatus());
-      // Both are the caller's again.
+      // Both belong to the caller again.
     }
     Push();
   }
@@ -238,7 +238,7 @@ TEST_F(TrainingLoopRowsTest, MistakesNameTheTableAndChangeNothing) {
   EXPECT_EQ(invalid(AddRows({1, 2}, {1, 1, 1})),
             "table \"t\": the gradients of 2 rows of 2 values are 3 numbers");
   EXPECT_EQ(invalid(AddRows({1, 2, 3, 4}, {1, 1, 1, 1, 1, 1, 1, 1})),
-            "table \"t\": 4 rows are pushed, declared at most 3");
+            "table \"t\": 4 rows are pushed, but max_rows_per_push is 3");
   ASSERT_EQ(AddRows({1}, {2, 3}), absl::OkStatus());
   EXPECT_EQ(invalid(AddRows({1}, {7, 7})),
             "table \"t\": its rows were handed in before");
@@ -261,7 +261,7 @@ TEST_F(TrainingLoopRowsTest, ARowThatIsNotFiniteIsNamed) {
   Push();
   Next();
   EXPECT_EQ(loop_->counts().not_finite, 0);
-  // Without that the turn is passed.
+  // Otherwise the turn is passed.
   EXPECT_EQ(AddRows({8, 6}, {1, 1, 1, nan}), error);
   Push();
   EXPECT_TRUE(Next().done);
@@ -271,7 +271,7 @@ TEST_F(TrainingLoopRowsTest, ARowThatIsNotFiniteIsNamed) {
   EXPECT_THAT(cluster_->pushed_rows(2), IsEmpty());
 }
 
-// The fake cluster lets nobody go on who still has a handle.
+// The fake cluster refuses to continue while the worker still has a handle.
 TEST_F(TrainingLoopRowsTest, ARollBackEndsTheTurnWhoseRowsAreRead) {
   StartSynchronous(/*seats=*/1, /*steps=*/2);
   Next();
@@ -280,7 +280,7 @@ TEST_F(TrainingLoopRowsTest, ARollBackEndsTheTurnWhoseRowsAreRead) {
   cluster_->roll_backs["await pull 1"].version = 0;
   EXPECT_EQ(ReadRows({5}).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(ReadRows({5}).status().code(), absl::StatusCode::kAborted);
-  // What is handed in, is dropped.
+  // What is handed in is dropped.
   EXPECT_EQ(AddRows({5}, {1, 1}), absl::OkStatus());
   const TrainingLoop::Turn turn = Next();
   EXPECT_TRUE(turn.rolled_back);

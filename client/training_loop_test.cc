@@ -1,5 +1,5 @@
-// That its calls are those of the C++ worker is shown in
-// worker/trainer/training_loop_parity_test.cc.
+// worker/trainer/training_loop_parity_test.cc shows that its calls are those of
+// the C++ worker.
 
 #include "client/training_loop.h"
 
@@ -140,7 +140,7 @@ TEST_F(TrainingLoopTest, TurnsByTicketSayItsBatch) {
   Push();
   const TrainingLoop::Turn turn = Next();
   EXPECT_EQ(turn.batch, 7);
-  EXPECT_EQ(turn.loss_scale, 128);  // The ticket's: 2^7.
+  EXPECT_EQ(turn.loss_scale, 128);  // the ticket's: 2^7
   Push();
   EXPECT_TRUE(Next().done);
 }
@@ -245,7 +245,7 @@ TEST_F(TrainingLoopTest, WritesValuesToTheCallersMemory) {
       EXPECT_THAT(values->Of(1), Each(turn.step.value()));
       EXPECT_NE(values->Of(1).data(),
                 std::exchange(other, values->Of(1).data()));
-      // As batch norm does with its statistics.
+      // As batch norm changes its statistics.
       own[0] = 100;
       Push();
     }
@@ -266,7 +266,7 @@ TEST_F(TrainingLoopTest, WaitsInPortions) {
   EXPECT_TRUE(NotYet());
   Next();
   Push();
-  EXPECT_EQ(cluster_->delays["await push #1"], 0);  // Parts left at once.
+  EXPECT_EQ(cluster_->delays["await push #1"], 0);  // parts were sent at once
   cluster_->delays["await push #1"] = 1;
   EXPECT_TRUE(NotYet());
   Next();
@@ -336,7 +336,7 @@ TEST_F(TrainingLoopTest, AStrictLoopEndsWithARollBack) {
   EXPECT_TRUE(absl::IsAborted(NextError()));
   EXPECT_TRUE(cluster_->rolled_back());
   EXPECT_TRUE(absl::IsAborted(NextError()));
-  // The next one goes on from the restored values.
+  // The next loop continues from the restored values.
   loop_.reset();
   MakeLoop();
   const TrainingLoop::Turn turn = Next();
@@ -353,8 +353,8 @@ TEST_F(TrainingLoopTest, AStragglerOfAJobThatIsDoneIsDone) {
   EXPECT_TRUE(Next().done);
 }
 
-// Early stopping: the step of the last push is not made, so the version after
-// it does not come.
+// Early stopping: the step of the last push is not committed, so the version
+// after it never arrives.
 TEST_F(TrainingLoopTest, AJobThatEndsEarlyIsDoneWithItsNewestVersion) {
   StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
   cluster_->errors["await verdict #3"] =
@@ -422,7 +422,7 @@ TEST_F(TrainingLoopTest, AJobThatIsStoppedEndsItWithTheReason) {
   EXPECT_EQ(cluster_->calls("await done").size(), 0);
 }
 
-// What it waits for will not come any more.
+// What the loop waits for will never arrive.
 TEST_F(TrainingLoopTest, OfAJobThatIsStoppingItWaitsForTheEnd) {
   StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
   cluster_->errors["await verdict #1"] =
@@ -452,7 +452,7 @@ TEST_F(TrainingLoopTest, AJobThatWasFinishedBeforeHasNoTurns) {
   EXPECT_TRUE(Next().done);
   EXPECT_THAT(cluster_->calls(), ElementsAre());
   EXPECT_THAT(std::string(loop_->values().status().message()),
-              HasSubstr("finished before"));
+              HasSubstr("already finished"));
 }
 
 TEST_F(TrainingLoopTest, MisuseChangesNothing) {
@@ -479,7 +479,7 @@ TEST_F(TrainingLoopTest, MisuseChangesNothing) {
               ElementsAre("contribute #1: step 0, seat 1, 8 examples"));
 }
 
-// The meter's clock is moved by hand: while the turn is the caller's, and
+// The meter's clock is moved by hand: while the caller has the turn, and
 // between two calls of Next that wait for the same verdict.
 TEST_F(TrainingLoopTest, TellsWhatTimeGoesInto) {
   StoppedClock clock;
@@ -527,7 +527,7 @@ TEST_F(TrainingLoopTest, TheCallerTellsOfItsInput) {
   EXPECT_EQ(meter.Look()->waiting_for(), "");
   clock.now += absl::Seconds(4);
   Push();
-  // For the next turn, before it is asked for.
+  // For the next turn, before it is requested.
   loop_->WaitsForInput(true);
   clock.now += absl::Seconds(8);
   loop_->WaitsForInput(false);
@@ -577,7 +577,7 @@ TEST_F(TrainingLoopTest, TheCallersClipFactorGoesBeforeTheDeclared) {
   EXPECT_EQ(cluster_->contributions()[1].clip_factor, 0.75f);
 }
 
-// Its memory is the caller's again with the next turn.
+// The gradient's memory belongs to the caller again with the next turn.
 TEST_F(TrainingLoopTest, APipelinedGradientIsCopied) {
   StartAsynchronous(/*depth=*/3, /*tickets=*/7);
   std::vector<float> a = {1, 2};

@@ -21,41 +21,41 @@ namespace holdfast::client {
 
 class Neighbors;
 
-// One attempt of a call to a ps. The messages are the caller's, and stay where
-// they are until `done` has been called.
+// One attempt of a call to a ps. The messages belong to the caller, and must
+// stay valid until `done` has been called.
 struct Attempt {
   const Rpc* rpc;
   uint32_t ps;
-  // After which it ends with DEADLINE_EXCEEDED.
+  // The attempt ends with DEADLINE_EXCEEDED after this time.
   absl::Duration timeout;
   const google::protobuf::Message* request;
-  // The request's tensors, which are not in the message. The memory that they
-  // refer to may be the user's: it is the user's again when their owners are
-  // gone.
+  // The request's tensors, which are not in the message. They may refer to the
+  // user's memory, which belongs to the user again once their owners are gone.
   absl::Span<const TensorPiece> request_tensors;
   google::protobuf::Message* response;
-  // Null where the response has none.
+  // Null if the response has none.
   std::vector<TensorPiece>* response_tensors;
-  // To be called once, whatever comes, without locks. On an error `response` is
-  // not read.
+  // Must be called exactly once, without locks. `response` is not read after an
+  // error.
   absl::AnyInvocable<void(const absl::Status&)> done;
 };
 
-// What a client needs of the world outside: that messages go to the ps tasks
-// and answers come, and that time passes. Everything that a client decides is
-// decided on this side of it, so a test that implements it has the production
-// client in its hand, in one thread if it likes.
+// A client's interface to the outside world: exchanging messages with the ps
+// tasks, and time. All of a client's decisions are made on the client's side of
+// this interface, so a test that implements it controls the production client
+// completely, in a single thread if desired.
 //
-// Thread-safe, but see Wait.
+// Thread-safe; but see Wait.
 class Transport : public Clock {
  public:
   // An attempt, or a pause.
   class Operation {
    public:
     virtual ~Operation() = default;
-    // Has it end soon, if it has not. At any time, without locks. Where one
-    // thread does everything, it lets go of `done` or `over` at once, uncalled:
-    // whoever cancels then waits until nobody refers to the user's memory.
+    // Makes the operation end soon, unless it has ended. At any time, without
+    // locks. A single-threaded transport releases `done` or `over` at once
+    // without calling it, because the caller of Cancel then waits until nothing
+    // refers to the user's memory.
     virtual void Cancel() = 0;
   };
   class AttemptOperation : public Operation {
@@ -64,29 +64,30 @@ class Transport : public Clock {
     virtual void Start() = 0;
   };
 
-  // The attempt may be cancelled from then on, also before it is started. With
-  // mutex() held.
+  // Prepares an attempt, which may be cancelled from then on, even before it is
+  // started. With mutex() held.
   virtual std::shared_ptr<AttemptOperation> Prepare(Attempt attempt) = 0;
   // Calls `over`, without locks, after `delay` or soon after it is cancelled,
   // but not before After has returned. With mutex() held.
   virtual std::shared_ptr<Operation> After(absl::Duration delay,
                                            absl::AnyInvocable<void()> over) = 0;
 
-  // Waits until `over`, which is called with mutex() held, or until the time.
-  // With mutex() held. Only blocking calls (Await) come here.
+  // Waits until `over()`, which is called with mutex() held, or until `until`.
+  // With mutex() held. Used only by blocking calls (Await).
   virtual void Wait(absl::FunctionRef<bool()> over, absl::Time until) = 0;
 
-  // The one lock of a client: whoever waits for an answer has to be woken by
-  // whoever brings it.
+  // The single lock of a client: a thread that waits for an answer must be
+  // woken by the one that delivers it.
   virtual absl::Mutex& mutex() = 0;
 
-  // The ps tasks with which tensors can pass through shared memory. Null: with
+  // The ps tasks with which tensors can pass through shared memory; null if
   // none. Without locks.
   virtual Neighbors* neighbors() { return nullptr; }
-  // By ps, whether there is a link to it now. Empty: to none. Without locks.
+  // Whether there is currently a link to a ps, indexed by ps. Empty: to none.
+  // Without locks.
   virtual std::vector<bool> linked() { return {}; }
 
-  // For the length of pauses. With mutex() held.
+  // For randomizing the length of pauses. With mutex() held.
   virtual absl::BitGenRef random() = 0;
 };
 

@@ -13,25 +13,26 @@
 
 namespace holdfast::client {
 
-// Sets of values, used again when the last reference to one goes: fresh pages
-// cost more than the copy that fills them. Their memory stays as long as this
-// object or a reference does.
+// Sets of values, each reused once the last reference to it is gone, because
+// fresh pages cost more than the copy that fills them. Their memory lives as
+// long as this object or a reference does.
 //
 // Thread-safe, as are the references.
 class ValueSets : public std::enable_shared_from_this<ValueSets> {
  public:
   struct Set {
-    // From 0, in the order in which they are made.
+    // Numbered from 0, in order of creation.
     int number = 0;
     Parameters values;
   };
 
-  // Sets for `num_variables` variables, which write to `memory` as of
-  // Parameters::SetMemory.
+  // Makes sets for `num_variables` variables, which write to `memory` as
+  // described at Parameters::SetMemory.
   static std::shared_ptr<ValueSets> Make(size_t num_variables,
                                          std::vector<absl::Span<float>> memory);
 
-  // That of the lowest number that nobody has; it keeps nothing.
+  // Returns the unreferenced set with the lowest number; it keeps no values in
+  // place.
   std::shared_ptr<Set> Take() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -43,7 +44,7 @@ class ValueSets : public std::enable_shared_from_this<ValueSets> {
   const size_t num_variables_;
   const std::vector<absl::Span<float>> memory_;
   absl::Mutex mutex_;
-  // By number.
+  // Indexed by number.
   std::vector<std::unique_ptr<Set>> sets_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> free_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,4 +1,4 @@
-// Waits in portions, and their end by the caller's own wish.
+// Waits in portions, and waits that the caller ends.
 
 #include <atomic>
 #include <memory>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class WaitTest : public ClientTest {
  protected:
-  // The coordinator has no verdict, until it is told.
+  // The coordinator gives no verdict until the test says so.
   void HoldVerdicts() {
     ps(0).contribute.Do([this](int, const auto&, auto* response) {
       if (told_) response->set_verdict(proto::ACCEPTED);
@@ -157,7 +157,7 @@ TEST_F(WaitTest, CancelEndsWaitsButNotTheLeave) {
   StopPs();
 }
 
-// Whatever it waits for: the coordinator, a connection, a name.
+// Whatever is waited for: the coordinator, a connection, a name.
 TEST_F(WaitTest, ConnectingCanBeGivenUp) {
   Cluster::Options options = OptionsFor(kReader);
   options.cluster = *ClusterSpec::FromHosts("127.0.0.1:1", "127.0.0.1:2", "");

@@ -29,28 +29,28 @@
 namespace holdfast::client {
 namespace {
 
-// How long what comes in may lie unread while nobody waits. A shorter one wakes
-// a thread more often for nothing, while calls follow one another.
+// How long incoming messages may stay unread while no thread waits. A shorter
+// time wakes a thread more often for nothing while calls follow one another.
 constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
 
-// How often AwaitConnected looks whether the job still goes on, and whether it
-// is to give up.
+// How often AwaitConnected checks whether the job still continues, and whether
+// it must give up.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
 absl::Status GivenUp() {
   return absl::CancelledError("told to give up connecting");
 }
 
-// How long a connection may take before anybody looks what keeps it.
+// How long a connection may take before the cause of the delay is examined.
 constexpr absl::Duration kLookAfter = absl::Seconds(1);
 
-// Asks a ps whether it is the task that it is taken for.
+// Asks a ps whether it is the expected task.
 constexpr RpcOf<grpc::health::v1::HealthCheckRequest,
                 grpc::health::v1::HealthCheckResponse>
     kCheckHealth(kHealthCheck, ChannelKind::kTensors, &Timing::attempt,
                  /*asks_coordinator=*/false);
 
-// Messages with and without tensors, to and from bytes.
+// Conversion of messages with and without tensors to and from bytes.
 grpc::ByteBuffer Encode(const Rpc& rpc,
                         const google::protobuf::Message& request,
                         absl::Span<const TensorPiece> tensors) {
@@ -76,7 +76,7 @@ bool Decode(grpc::ByteBuffer* bytes, const Attempt& attempt) {
 
 struct Wire::Ps {
   std::string address;
-  // For tensors. One for control connects when it is first used.
+  // For tensors. The control channel connects when it is first used.
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<grpc::GenericStub> tensors;
   std::unique_ptr<grpc::GenericStub> control;
@@ -147,7 +147,8 @@ class Wire::GrpcAttempt final
 
   absl::Status TakeAnswer(grpc::ByteBuffer* bytes) {
     if (!Decode(bytes, attempt_)) {
-      return absl::InternalError("the answer is no message of its kind");
+      return absl::InternalError(
+          "the answer does not parse as its message type");
     }
     if (shared_ == nullptr || attempt_.response_tensors == nullptr) {
       return absl::OkStatus();
@@ -157,7 +158,7 @@ class Wire::GrpcAttempt final
 
   void End(const absl::Status& status) {
     shared_.reset();
-    // It may hold the last reference to this.
+    // `done` may hold the last reference to this.
     auto done = std::exchange(attempt_.done, nullptr);
     done(status);
     done = nullptr;
@@ -220,7 +221,7 @@ bool Wire::recording() const {
 
 std::shared_ptr<Transport::AttemptOperation> Wire::Prepare(Attempt attempt) {
   ++out_;
-  // It is begun while a gradient is still being computed.
+  // The push begins while a gradient is still being computed.
   if (attempt.rpc == &rpc::kPush && !polling_.busy && polling_.waiters == 0) {
     polling_.wanted = true;
   }
@@ -250,7 +251,7 @@ void Wire::Wait(absl::FunctionRef<bool()> over, absl::Time until) {
       polling_.over = nullptr;
       polling_.busy = false;
     } else if (std::exchange(polling_.may_be_woken, false)) {
-      mutex_.Unlock();  // gRPC takes locks of its own
+      mutex_.Unlock();  // gRPC takes its own locks
       queue_.Wake();
       mutex_.Lock();
     } else {
@@ -275,11 +276,11 @@ void Wire::Run() {
     polling_.wanted = false;
     if (polling_.IsOverForPoller()) {
       polling_.over = nullptr;  // once
-      mutex_.Unlock();          // gRPC takes locks of its own
+      mutex_.Unlock();          // gRPC takes its own locks
       queue_.Wake();
       mutex_.Lock();
     } else if (polling_.busy) {
-      // A thread that has polled without an event for so long may do so for
+      // A thread that has polled for so long without an event may do so for
       // much longer.
       if (idle && polling_.turns == turns) {
         mutex_.Await(absl::Condition(&called_or_free));
@@ -290,9 +291,9 @@ void Wire::Run() {
   }
 }
 
-// A thread that has something on its way will wait for it soon, and must not
-// come too late for having to wake this one first; so without `idle`, this is
-// not to be woken while events follow one another.
+// A thread that has a call in flight will soon wait for it, and should not lose
+// time by having to wake this thread first; so without `idle`, this thread is
+// not woken while events follow one another.
 void Wire::PollUntilWaiter(bool idle) {
   polling_.busy = true;
   do {
@@ -374,7 +375,7 @@ absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
     {
       absl::MutexLock lock(&context.mutex);
       if (context.IsOver(nullptr)) return context.WhyOver(nullptr);
-      // Ps that have ended are not needed any more.
+      // Ps that have ended are no longer needed.
       if (context.state().phase() == proto::DONE) return absl::OkStatus();
     }
     if (give_up && give_up()) return GivenUp();
@@ -419,7 +420,7 @@ absl::Status Wire::Mistake(const Context& context, uint32_t ps,
 absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
                               absl::Time deadline,
                               const std::function<bool()>& give_up) {
-  // By ps.
+  // Indexed by ps.
   std::vector<std::optional<absl::Status>> answers(ps_.size());
   CallGroup group(context);
   for (uint32_t ps = 0; ps < ps_.size(); ++ps) {

@@ -26,33 +26,33 @@
 namespace holdfast::client {
 
 // The transport over gRPC, and the only part of the client that knows gRPC. A
-// thread that waits for an answer reads what comes in (docs/architecture.md,
-// "Who waits"); the wire has a thread of its own for times when nobody waits.
+// thread that waits for an answer reads incoming messages
+// (docs/architecture.md, "Threads and waits"); the wire has its own thread for
+// times when no other thread waits.
 //
 // Thread-safe.
 class Wire final : public Transport {
  public:
-  // `ps_addresses`: host:port, by ps index. `tracers`: where attempts are
-  // recorded; nowhere where one is null. `neighbors`: null where all tensors
-  // are to pass over the network.
+  // `ps_addresses`: host:port, indexed by ps. `tracers`: record attempts; may
+  // be null. `neighbors`: null if all tensors must pass over the network.
   Wire(const std::vector<std::string>& ps_addresses,
        const Credentials& credentials, const std::vector<Tracer*>& tracers,
        std::unique_ptr<Neighbors> neighbors);
-  // Waits until gRPC has let go of all calls, whose groups must be cancelled.
+  // Waits until gRPC has released all calls, whose groups must be cancelled.
   ~Wire() override;
 
-  // Waits until there is a connection to every ps, and each has said that it is
-  // the one that is meant. `fail_fast`: not any longer once it is certain why
-  // there is none. `give_up`, unless empty, is asked meanwhile.
+  // Waits until there is a connection to every ps, and each has confirmed its
+  // identity. `fail_fast`: gives up as soon as it is certain why there is no
+  // connection. `give_up`, unless empty, is polled meanwhile.
   // Errors: UNAVAILABLE, with the name of the ps and the cause;
-  // INVALID_ARGUMENT when it is a mistake (Diagnosis::kMistake), as another ps
-  // at its address; CANCELLED when it was to give up; why the context has
+  // INVALID_ARGUMENT for a mistake (Diagnosis::kMistake), such as another ps at
+  // its address; CANCELLED if `give_up` said so; the reason if the context has
   // ended.
   absl::Status AwaitConnected(const std::shared_ptr<Context>& context,
                               absl::Time deadline, bool fail_fast,
                               const std::function<bool()>& give_up);
 
-  // For a session's calls, which are polled with all others.
+  // For a session's calls, which are polled together with all others.
   CallQueue* queue() { return &queue_; }
 
   // Transport:
@@ -76,7 +76,8 @@ class Wire final : public Transport {
  private:
   class GrpcAttempt;
   class GrpcPause;
-  // Where attempts are recorded: a row for each kind of channel, by ps.
+  // Where attempts are recorded: a track for each kind of channel, indexed by
+  // ps.
   struct Recorder {
     Tracer* tracer;
     std::vector<Tracer::Track> tensors;
@@ -84,35 +85,37 @@ class Wire final : public Transport {
   };
   struct Ps;
 
-  // Who polls the queue. A thread that waits for an answer does it best: it
-  // need not be woken then. Neither wakes up before there is something to do,
-  // however long that takes.
+  // Which thread polls the queue. It is best done by a thread that waits for an
+  // answer, since it then need not be woken. Neither it nor the wire's thread
+  // wakes up before there is something to do, however long that takes.
   struct Polling {
-    // Whether the thread that polls waits for something that has come about by
-    // another thread's hand. What its own answers bring about it sees by
-    // itself, and so does not count where this is evaluated by that thread: as
-    // part of an absl::Condition, whenever it unlocks the mutex.
+    // Whether what the polling thread waits for has been brought about by
+    // another thread. False if called by the polling thread, which happens
+    // because absl::Condition is evaluated whenever a thread unlocks the mutex:
+    // that thread notices by itself what its own answers bring about.
     bool IsOverForPoller() const {
       return over != nullptr && std::this_thread::get_id() != poller &&
              (*over)();
     }
 
-    // A thread does; one does at a time.
+    // A thread is polling; only one does at a time.
     bool busy = false;
-    // It is to be woken where somebody waits.
+    // It may be woken when another thread waits.
     bool may_be_woken = false;
-    // If it waits itself: whether it has what it waits for, and which it is.
+    // The condition that the polling thread itself waits for, and its id. Null
+    // if it waits for none.
     const absl::FunctionRef<bool()>* over = nullptr;
     std::thread::id poller;
-    // How often a thread that waits has done it.
+    // How often a waiting thread has polled.
     uint64_t turns = 0;
-    // Threads that wait.
+    // The number of waiting threads.
     int waiters = 0;
-    // Something is on its way for which nobody waits yet.
+    // Something is in flight for which no thread waits yet.
     bool wanted = false;
   };
 
-  // Polls while nobody waits, and wakes who polls.
+  // The wire's thread: polls while no other thread waits, and wakes the polling
+  // thread.
   void Run();
   void PollUntilWaiter(bool idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -123,11 +126,12 @@ class Wire final : public Transport {
   absl::Status AwaitNames(const std::shared_ptr<Context>& context,
                           absl::Time deadline,
                           const std::function<bool()>& give_up);
-  // That ps `ps` is not what is at its address, and where that should be.
+  // The error that something else is at the address of ps `ps`, and where that
+  // should be.
   absl::Status Mistake(const Context& context, uint32_t ps,
                        const Diagnosis& diagnosis) const;
 
-  // Whether an attempt that begins is recorded.
+  // Whether a new attempt is recorded.
   bool recording() const;
 
   const Credentials credentials_;
@@ -137,12 +141,12 @@ class Wire final : public Transport {
 
   absl::Mutex mutex_;
   Polling polling_ ABSL_GUARDED_BY(mutex_);
-  // Attempts and pauses that gRPC has not let go of.
+  // The number of attempts and pauses that gRPC has not released.
   int64_t out_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::InsecureBitGen random_ ABSL_GUARDED_BY(mutex_);
 
-  // Of all calls, the session's too.
+  // For all calls, including the session's.
   CallQueue queue_;
   std::thread thread_;
 };

@@ -3,9 +3,9 @@
 
     examples/shapes.py FOLDER [--train=240] [--test=80]
 
-FOLDER gets train/CLASS/*.png and test/CLASS/*.png, and the same images as records of
-tf.train.Example in train.tfrecord and test.tfrecord, in the same order. The same sizes give the
-same bytes. Needs nothing but Python.
+Writes FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, and the same images in the same order
+as records of tf.train.Example in train.tfrecord and test.tfrecord. The same sizes give the same
+bytes. Needs nothing but Python.
 """
 
 import argparse
@@ -19,7 +19,7 @@ CLASSES = ("blue_disc", "blue_square", "red_disc", "red_square")
 
 
 def draw(name, rng):
-    """The rows of a picture, of 3 bytes a pixel."""
+    """The rows of an image, with 3 bytes per pixel."""
     radius = 5 + 4 * rng.random()
     center_x = SIZE / 2 + 4 * (rng.random() - 0.5)
     center_y = SIZE / 2 + 4 * (rng.random() - 0.5)
@@ -70,7 +70,7 @@ TABLE = crc_table()
 
 
 def masked_crc(data):
-    """The checksum of TFRecord files: CRC-32C, rotated, and a constant added."""
+    """The checksum of TFRecord files: CRC-32C, rotated, plus a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
@@ -84,7 +84,7 @@ def record(data):
 
 
 def field(number, data):
-    """A field of bytes of a protocol buffer."""
+    """A length-delimited field of a protocol buffer."""
     length = len(data)
     size = b""
     while length > 127:

@@ -67,7 +67,7 @@ void JobObserver::LogPhase() {
 void JobObserver::LookAtWait(absl::Time now) {
   coordinator_->GetStatus({}, [&](const auto& status) {
     absl::MutexLock lock(&mutex_);
-    // Of what is waited for in another generation, the wait is another one.
+    // Waiting for the same thing in another generation is another wait.
     if (status->waiting_for() == waits_for_ &&
         status->generation() == waits_in_) {
       return;

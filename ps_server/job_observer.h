@@ -17,19 +17,19 @@
 
 namespace holdfast {
 
-// Tells people what the coordinator does: in the log its events and the job's
-// phases, for TensorBoard the course of the job, and for the watchdog what the
-// job waits for.
+// Reports what the coordinator does: its events and the job's phases to the
+// log, the job's progress to TensorBoard, and what the job waits for to the
+// watchdog.
 //
-// Called from the coordinator's strand, and once that has stopped; wait() from
-// any thread.
+// Called from the coordinator's strand, or after the strand has stopped; wait()
+// may be called from any thread.
 class JobObserver {
  public:
   struct Options {
-    // Number of the last event that is in the log of an earlier coordinator of
-    // the job. 0: none is.
+    // Number of the last event that an earlier coordinator of the job logged; 0
+    // if there is none.
     uint64_t known_event = 0;
-    // Folder that TensorBoard reads. Empty: nothing is written for it.
+    // Folder that TensorBoard reads. Empty: nothing is written for TensorBoard.
     std::string tensorboard_dir;
   };
 
@@ -43,15 +43,15 @@ class JobObserver {
 
   // Call it after each of the coordinator's ticks.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells what has happened since the last Look. Call it once the strand has
+  // Reports what has happened since the last Look. Call it after the strand has
   // stopped.
   void LookOnceMore();
 
-  // What the job waits for, and since when; as of at most a second ago.
+  // What the job waits for, and since when; at most a second old.
   std::optional<Watchdog::Wait> wait() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // False when a disk has not taken all that is for TensorBoard after
-  // `patience`: then this object has to outlive the process.
+  // Returns false if the disk has not taken everything for TensorBoard within
+  // `patience`; this object must then not be destroyed.
   bool Stop(absl::Duration patience);
 
  private:
@@ -63,10 +63,10 @@ class JobObserver {
   void LookAtWait(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Coordinator* const coordinator_;
-  // As in the log.
+  // The last event and the last phase that were logged.
   uint64_t logged_event_;
   proto::JobPhase logged_phase_ = proto::STARTING;
-  // When to look next at what need not be seen with each tick.
+  // When to look next at what is not examined on every tick.
   absl::Time next_look_ = absl::InfinitePast();
   // Null: nothing is written.
   std::unique_ptr<TensorBoard> tensor_board_;
@@ -75,7 +75,7 @@ class JobObserver {
   // Empty: the job waits for nothing.
   std::string waits_for_ ABSL_GUARDED_BY(mutex_);
   absl::Time waits_since_ ABSL_GUARDED_BY(mutex_);
-  // The generation in which it waits.
+  // The generation in which the job waits.
   uint64_t waits_in_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -15,8 +15,8 @@
 namespace holdfast {
 namespace {
 
-// How long the directory may be held by somebody else before that is an error,
-// and how often it is looked at meanwhile.
+// How long another process may hold the directory before that is an error, and
+// how often the lock is tried meanwhile.
 constexpr absl::Duration kLockPatience = absl::Seconds(5);
 constexpr absl::Duration kLockPause = absl::Milliseconds(100);
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
 proto::History RecoverHistory(const CheckpointDirectory& directory,
                               const proto::Journal& journal,
                               const std::string& task) {
-  // A directory that has just been made has none.
+  // A new directory has no history.
   if (journal.generation() == 0) return {};
   absl::StatusOr<proto::History> history = directory.ReadHistory();
   if (!history.ok()) {
@@ -88,7 +88,8 @@ proto::History RecoverHistory(const CheckpointDirectory& directory,
     return {};
   }
   if (history->directory_nonce() != journal.directory_nonce()) {
-    LOG(WARNING) << task << " goes on without the history of the job: that in "
+    LOG(WARNING) << task
+                 << " goes on without the history of the job: the one in "
                  << directory.path() << " belongs to another directory";
     return {};
   }

@@ -1,4 +1,4 @@
-// What ps 0 takes up from a job's checkpoint directory when it starts.
+// What ps 0 recovers from a job's checkpoint directory when it starts.
 #ifndef HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
 #define HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
 
@@ -14,30 +14,31 @@
 namespace holdfast {
 
 // Locks the directory against other coordinators, and waits a few seconds for a
-// predecessor that is just ending. `task` is the one that asks, for the log and
-// for the errors of those that are kept out.
+// predecessor that is shutting down. `task` is the caller, named in the log and
+// in the errors of other processes that find the directory locked.
 // Errors: those of CheckpointDirectory::Lock.
 absl::StatusOr<std::unique_ptr<FileLock>> AwaitLock(
     const CheckpointDirectory& directory, const std::string& task);
 
-// The journal, or, in an empty directory, a new one. `warm_start` is the folder
-// of a checkpoint that a new job takes its first values from; empty: none.
+// Returns the journal or, if the directory is empty, a new one. `warm_start` is
+// the folder of a checkpoint that a new job takes its first values from; empty:
+// none.
 // Errors: FAILED_PRECONDITION when there are checkpoints but no journal; those
-// of CheckpointReader::OpenFolder for `warm_start`, which is looked at only in
-// an empty directory; those of CheckpointDirectory.
+// of CheckpointReader::OpenFolder for `warm_start`, which is read only if the
+// directory is empty; those of CheckpointDirectory.
 absl::StatusOr<proto::Journal> RecoverJournal(
     const CheckpointDirectory& directory, const std::string& warm_start);
 
-// The manifest in the folder `warm_start`, for a job that takes its first slots
-// from there; nothing where `journal` has a checkpoint to go on from.
+// Returns the manifest in the folder `warm_start`, for a job that takes its
+// first slots from there; nullopt if `journal` has a checkpoint to resume from.
 // Errors: those of CheckpointReader::OpenFolder.
 absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
     const CheckpointDirectory& directory, const proto::Journal& journal,
     const std::string& warm_start);
 
-// The history that goes with `journal`. It is only for people: one that is
-// lost, damaged or from another directory is left out with a warning, in which
-// `task` is named.
+// Returns the history that goes with `journal`. It is only for people: a
+// history that is lost, damaged or from another directory is skipped with a
+// warning that names `task`.
 proto::History RecoverHistory(const CheckpointDirectory& directory,
                               const proto::Journal& journal,
                               const std::string& task);

@@ -18,7 +18,7 @@
 namespace holdfast {
 namespace {
 
-// How long one question for a checkpoint is parked.
+// How long one request for a checkpoint is parked.
 constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
 
 }  // namespace
@@ -27,7 +27,7 @@ CheckpointCall LocalCheckpointCall(Coordinator* coordinator, Strand* strand) {
   return [coordinator, strand](
              const proto::CheckpointRequest& request,
              absl::Time deadline) -> absl::StatusOr<proto::CheckpointResponse> {
-    // Shared with the answer, which may come when nobody waits any more.
+    // Shared with the reply, which may come after the caller has given up.
     struct Call {
       absl::Notification answered;
       absl::StatusOr<proto::CheckpointResponse> response =

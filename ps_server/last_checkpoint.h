@@ -20,14 +20,14 @@ namespace holdfast {
 using CheckpointCall = std::function<absl::StatusOr<proto::CheckpointResponse>(
     const proto::CheckpointRequest& request, absl::Time deadline)>;
 
-// To the coordinator of this process. Both must outlive the call; the strand
-// drops what it holds when it stops.
+// Calls the coordinator of this process. Both must outlive the call; the strand
+// drops its pending tasks when it stops.
 CheckpointCall LocalCheckpointCall(Coordinator* coordinator, Strand* strand);
-// To the coordinator at `address`.
+// Calls the coordinator at `address`.
 CheckpointCall RemoteCheckpointCall(const std::string& address,
                                     const Credentials& credentials);
 
-// Has a checkpoint taken, and waits until it is on disk, or the job has ended.
+// Requests a checkpoint, and waits until it is on disk or the job has ended.
 // Errors: DEADLINE_EXCEEDED after `deadline`; UNAVAILABLE when it cannot be
 // written; those of `call`.
 absl::Status SaveCheckpoint(const CheckpointCall& call, absl::Time deadline);

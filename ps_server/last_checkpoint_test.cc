@@ -21,7 +21,7 @@ proto::CheckpointResponse Answer(uint64_t step, uint64_t durable) {
   return response;
 }
 
-// Gives these answers, one after the other, and keeps the steps asked for.
+// Gives the answers one after the other, and records the steps asked for.
 class Answers {
  public:
   explicit Answers(std::vector<absl::StatusOr<proto::CheckpointResponse>> of)

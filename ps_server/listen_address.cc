@@ -41,7 +41,8 @@ const addrinfo* Choose(const addrinfo* list) {
   return list;
 }
 
-// What gRPC would only log. It binds without SO_REUSEPORT, as is done here.
+// Finds errors that gRPC would only log. gRPC binds without SO_REUSEPORT, as
+// this does.
 absl::Status TryPort(const addrinfo& info) {
   const int fd = socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const absl::Cleanup close_fd = [fd] { close(fd); };
@@ -55,7 +56,8 @@ absl::Status TryPort(const addrinfo& info) {
     case EADDRINUSE:
       return absl::UnavailableError("the port is in use by another process");
     case EADDRNOTAVAIL:
-      return absl::UnavailableError("the address is not one of this machine");
+      return absl::UnavailableError(
+          "the address does not belong to this machine");
     default:
       return absl::UnavailableError(strerror(errno));
   }
@@ -76,11 +78,11 @@ absl::StatusOr<std::string> ListenAddress(absl::string_view address,
                                 sizeof(host), nullptr, 0, NI_NUMERICHOST);
   if (error != 0) return absl::InternalError(gai_strerror(error));
   if (!IsLoopback(host) && !others) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        host,
-        " can be reached from other machines, and nothing is encrypted: "
-        "encrypt with --tls_dir, allow that with --insecure, or use a "
-        "loopback address"));
+    return absl::PermissionDeniedError(
+        absl::StrCat(host,
+                     " can be reached from other machines, and nothing is "
+                     "encrypted: encrypt with --tls_dir, allow this with "
+                     "--insecure, or use a loopback address"));
   }
   if (absl::Status status = TryPort(info); !status.ok()) return status;
   return HostPort{host, where->port}.ToString();

@@ -8,13 +8,13 @@
 
 namespace holdfast {
 
-// The IP address and port on which to listen for `address` ("host:port"), as
-// gRPC takes it. A name with several addresses stands for its first IPv4 one,
-// or else for its first. Looks the name up, which may block, and tries the
-// port. Errors: INVALID_ARGUMENT when the host has no address;
-// PERMISSION_DENIED when others than this machine could connect, and `others`
-// does not allow it; UNAVAILABLE when the port is in use, or the address is not
-// this machine's.
+// Returns the IP address and port on which to listen for `address`
+// ("host:port"), in gRPC's format. A name with several addresses resolves to
+// its first IPv4 address or, without one, to its first address. Resolves the
+// name, which may block, and checks that the port can be bound. Errors:
+// INVALID_ARGUMENT when the host has no address; PERMISSION_DENIED when other
+// machines could connect and `others` is false; UNAVAILABLE when the port is in
+// use, or the address is not this machine's.
 absl::StatusOr<std::string> ListenAddress(absl::string_view address,
                                           bool others);
 

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A port of 127.0.0.1 that somebody listens on.
+// A port of 127.0.0.1 on which this object listens.
 class TakenPort {
  public:
   TakenPort() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {

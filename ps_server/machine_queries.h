@@ -17,16 +17,17 @@
 
 namespace holdfast {
 
-// Asks an event machine what a page shows. Pages are made on a thread of their
-// own, and must not hang where the machine's thread does.
+// Asks an event machine for what a page shows. Pages are made on a thread of
+// their own, which must not hang when the machine's thread does.
 //
 // Thread-safe.
 template <typename Machine>
 class MachineQueries {
  public:
-  // `machine` lives on `strand`; both must outlive this. `name`, as "the
-  // coordinator", is for errors. `timeout`: how long a page may wait; with a
-  // longer one a stuck thread is told later, and holds up other pages longer.
+  // `machine` lives on `strand`; both must outlive this. `name`, such as "the
+  // coordinator", appears in errors. `timeout`: how long a page may wait; with
+  // a longer timeout a stuck thread is reported later and delays other pages
+  // longer.
   MachineQueries(std::string name, Machine* machine, Strand* strand,
                  absl::Duration timeout = absl::Seconds(1))
       : name_(std::move(name)),
@@ -34,12 +35,13 @@ class MachineQueries {
         strand_(strand),
         timeout_(timeout) {}
 
-  // What `method`, which must answer inside the call, answers to `request`:
+  // Returns what `method`, which must reply before it returns, replies to
+  // `request`:
   //   queries.Ask(&Coordinator::GetStatus, proto::GetStatusRequest())
-  // Errors: UNAVAILABLE when the machine's thread does not get to it in time,
-  // and at once as long as what it does takes longer than that;
-  // INVALID_ARGUMENT when `request` breaks a rule of its proto; those of the
-  // method.
+  // Errors: UNAVAILABLE when the machine's thread does not get to the request
+  // in time, or at once if the thread's current task has taken longer than the
+  // timeout already; INVALID_ARGUMENT when `request` breaks a rule of its
+  // proto; those of the method.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(void (Machine::*method)(const Request&,
                                                        Reply<Response>),
@@ -48,7 +50,7 @@ class MachineQueries {
       return valid;
     }
     if (strand_->busy_for() > timeout_) return Stuck();
-    // Shared with the answer, which may come when nobody waits any more.
+    // Shared with the reply, which may come after the caller has given up.
     struct Call {
       absl::Notification answered;
       absl::StatusOr<Response> response = absl::UnknownError("no answer");
@@ -79,8 +81,8 @@ class MachineQueries {
   const absl::Duration timeout_;
 };
 
-// The page that says in `status` why there is no other: 400 for
-// INVALID_ARGUMENT, 503 for UNAVAILABLE, otherwise 500.
+// The page that shows the error `status`: 400 for INVALID_ARGUMENT, 503 for
+// UNAVAILABLE, otherwise 500.
 inline HttpServer::Answer ErrorAnswer(const absl::Status& status) {
   return {absl::IsInvalidArgument(status) ? 400
           : absl::IsUnavailable(status)   ? 503

@@ -78,7 +78,8 @@ TEST(MachineQueriesTest, DoesNotHangWhereTheThreadDoes) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("the machine has not answered for 200ms"));
-  // It has been at work for longer than the timeout: nothing more is posted.
+  // The machine has been busy for longer than the timeout, so nothing more is
+  // posted.
   EXPECT_TRUE(absl::IsUnavailable(AskFor(queries, 7).status()));
   go_on.Notify();
   strand.Stop();

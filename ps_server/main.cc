@@ -22,53 +22,51 @@
 ABSL_FLAG(
     std::string, listen_address, "",
     "host:port to listen on. Default: the task's address in the cluster.");
-ABSL_FLAG(
-    absl::Duration, lease, absl::Seconds(10),
-    "How long a task may be silent before it counts as lost. That of ps 0 "
-    "holds for the whole job.");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
+          "How long a task may be silent before it counts as lost. The value "
+          "on ps 0 applies to the whole job.");
 ABSL_FLAG(absl::Duration, start_timeout, holdfast::kDefaultTimeout,
           "How long the job waits for tasks that have not started.");
 ABSL_FLAG(
     absl::Duration, step_timeout, holdfast::kDefaultTimeout,
-    "How long a step waits for contributions, where the job file does not "
-    "say.");
+    "How long a step waits for contributions, if the job file does not say.");
 ABSL_FLAG(absl::Duration, recovery_timeout, holdfast::kDefaultTimeout,
-          "How long the job waits for a lost task, or another in its place, "
-          "where the "
-          "job file does not say.");
+          "How long the job waits for a lost task, or another in its place, if "
+          "the job file does not say.");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "Where the job's state is saved, and from where it is restored after "
+          "a restart: "
+          "one directory for all ps of the job, on a file system that they "
+          "share. Default: no checkpoints; the job ends if a ps is lost.");
 ABSL_FLAG(
-    std::string, checkpoint_dir, "",
-    "Where the job's state is saved, and restored from after a restart: "
-    "one directory for all ps of the job, on a file system that they "
-    "share. Default: no checkpoints; the job ends with the loss of a ps.");
-ABSL_FLAG(std::string, warm_start, "",
-          "Folder of a checkpoint, under its own name (g0001-step00001000), as "
-          "of another job: variables with the same name and shape begin with "
-          "its values. That of ps 0 holds. Needs --checkpoint_dir.");
+    std::string, warm_start, "",
+    "Folder of a checkpoint, for instance of another job, under its own name "
+    "(g0001-step00001000): variables with the same name and shape begin with "
+    "its values. The value on ps 0 applies. Requires --checkpoint_dir.");
 ABSL_FLAG(bool, warm_start_slots, false,
           "With --warm_start, also take over the optimizer slots of variables "
           "whose optimizer is of the same kind, and Adam's number of updates. "
-          "That of ps 0 holds.");
+          "The value on ps 0 applies.");
 ABSL_FLAG(std::string, tensorboard_dir, "",
           "Folder in which ps 0 writes loss, rates and evaluations for "
-          "TensorBoard. Default: nowhere.");
+          "TensorBoard. Default: they are not written.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
           "How long a ps that is told to stop (SIGTERM) waits for a last "
           "checkpoint.");
 ABSL_FLAG(
     std::string, memory_limit, "",
-    "Memory that this ps may use for its share of the job, as 8GiB or 500MB; "
+    "Memory that this ps may use for its share of the job, such as 8GiB or "
+    "500MB; "
     "a job that needs more is refused. Default: 80 % of the machine's (or "
     "container's).");
-ABSL_FLAG(
-    int, update_threads, 0,
-    "Threads that apply an update of more than 1 MiB of values, 1 to 256. 0: "
-    "one per core of the machine (or container), at most 8: memory is the "
-    "limit.");
+ABSL_FLAG(int, update_threads, 0,
+          "Threads that apply an update of more than 1 MiB of values, 1 to "
+          "256. 0: one per core of the machine (or container), but at most 8, "
+          "because memory bandwidth is the limit.");
 ABSL_FLAG(
     int, rpc_threads, 0,
-    "Threads that serve calls, 1 to 256. More serve more connections at a "
-    "time, and a single small call more slowly. 0: one per 4 cores.");
+    "Threads that serve calls, 1 to 256. More threads serve more connections "
+    "at a time, but a single small call more slowly. 0: one per 4 cores.");
 
 namespace holdfast {
 namespace {
@@ -96,17 +94,17 @@ const std::vector<FlagGroup>& FlagGroups() {
   return *groups;
 }
 
-// The least that a flag may be. A lease is judged, and renewed, some times
-// within its length.
+// The minimum of a flag. A lease is judged, and renewed, several times within
+// its length.
 constexpr absl::Duration kMinLease = absl::Milliseconds(500);
 constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
 absl::Status CheckAtLeast(const char* flag, absl::Duration value,
                           absl::Duration least) {
   if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("flag --", flag, ": ", absl::FormatDuration(value),
-                   " is too short, at least ", absl::FormatDuration(least)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "flag --", flag, ": ", absl::FormatDuration(value),
+      " is too short: it must be at least ", absl::FormatDuration(least)));
 }
 
 absl::StatusOr<int64_t> MemoryLimit() {
@@ -118,18 +116,18 @@ absl::StatusOr<int64_t> MemoryLimit() {
       absl::StrCat("flag --memory_limit: ", bytes.status().message()));
 }
 
-// A few cores ask for all that the memory of a machine gives.
+// A few cores use all the memory bandwidth of a machine.
 constexpr int kMaxDefaultUpdateThreads = 8;
 constexpr int kMaxThreads = 256;
 // One thread moves the bytes of a connection at about 2.5 GB/s.
 constexpr int kCoresPerRpcThread = 4;
 
-// `flag`'s `threads`; where that is 0, `by_default`, but at least 1.
+// The value `threads` of `flag`; if that is 0, `by_default`, but at least 1.
 absl::StatusOr<int> Threads(const char* flag, int threads, int by_default) {
   if (threads == 0) return std::max(by_default, 1);
   if (threads > 0 && threads <= kMaxThreads) return threads;
-  return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": ", threads,
-                                                 " is not 1 to ", kMaxThreads));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "flag --", flag, ": ", threads, " is not from 1 to ", kMaxThreads));
 }
 
 absl::StatusOr<Server::Options> OptionsFromFlags() {
@@ -209,7 +207,7 @@ int Main(int argc, char** argv) {
 
   const absl::Status status = (*server)->Wait();
   if (absl::IsCancelled(status)) {
-    // As it was told to: no error.
+    // It was told to stop, so this is not an error.
     LOG(INFO) << status.message() << ", and ends";
     return ExitCodeOfJoin(status);
   }

@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// How often a wait looks whether it is to stop.
+// How often a wait checks whether it must stop.
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 
 std::optional<proto::JobState> VerdictIn(const proto::JobState& state) {
@@ -26,15 +26,15 @@ std::optional<proto::JobState> VerdictIn(const proto::JobState& state) {
 
 }  // namespace
 
-// Whether the coordinator's process can be reached, which Session, busy with
-// its lease, does not tell.
+// Finds out whether the coordinator's process can be reached, which Session,
+// busy with its lease, does not say.
 class Membership::Coordinator {
  public:
   explicit Coordinator(const Session::Options& session)
       : channel_(MakeChannel(session.coordinator, /*ps=*/0,
                              ChannelKind::kControl, session.credentials)) {}
 
-  // Tries for at most kPoll.
+  // Tries to connect for at most kPoll.
   bool IsReachable() {
     return channel_->WaitForConnected(GrpcDeadline(SteadyNow() + kPoll));
   }
@@ -63,7 +63,7 @@ std::optional<proto::JobState> Membership::Leave(const std::string& error,
   StopThread();
   if (session_ == nullptr) return std::nullopt;
   if (absl::Status status = session_->Close(error, deadline); !status.ok()) {
-    LOG(WARNING) << "could not leave: " << status.message();
+    LOG(WARNING) << "failed to leave the job: " << status.message();
   }
   return VerdictIn(session_->state());
 }

@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-// The place of a ps in a job that another ps coordinates: waits in the
+// The membership of a ps in a job that another ps coordinates: waits in the
 // background for the coordinator, registers with it, keeps the session alive,
 // and notices its end.
 //
@@ -24,42 +24,45 @@ namespace holdfast {
 class Membership {
  public:
   struct Options {
-    // Its deadline, patience, on_change, on_waiting and give_up are set here.
+    // Membership itself sets deadline, patience, on_change, on_waiting and
+    // give_up.
     Session::Options session;
     // How long the coordinator may take to appear.
     absl::Duration start_timeout = kDefaultTimeout;
-    // How long it may be silent, or away, later, until session.job_patience
-    // knows better: the ps registers with one that was restarted.
+    // How long the coordinator may be silent or away after that, unless
+    // session.job_patience overrides it. The ps registers with a coordinator
+    // that was restarted.
     absl::Duration recovery_timeout = kDefaultTimeout;
-    // How long, once the job is DONE, the coordinator may be out of reach
-    // before it counts as gone.
+    // How long the coordinator may be unreachable, once the job is DONE, before
+    // it counts as gone.
     absl::Duration silence_after_done = absl::Seconds(10);
   };
 
-  // That the ps has no job any more, though nobody told its shard.
+  // Why the ps is no longer part of a job although its shard was not told.
   struct End {
-    // OK: the job was DONE, and the coordinator is gone. Otherwise why: ABORTED
-    // with the job's reason when it has failed; UNAVAILABLE when the
-    // coordinator did not appear, fell silent, or does not take this life of
-    // the ps any more; other errors of Session::Open when it refused the ps.
+    // OK: the job was DONE, and the coordinator is gone. Otherwise the cause:
+    // ABORTED with the job's reason when the job has failed; UNAVAILABLE when
+    // the coordinator did not appear, fell silent, or no longer accepts this
+    // life of the ps; other errors of Session::Open when it refused the ps.
     absl::Status status;
-    // What the coordinator has said about the end of the job. Absent: nothing,
-    // and the job may go on without this process.
+    // What the coordinator has said about the end of the job. Absent if it has
+    // said nothing; the job may then go on without this process.
     std::optional<proto::JobState> verdict;
   };
 
   // `on_end` is called at most once, from another thread.
   Membership(Options options, std::function<void(const End&)> on_end);
-  // Does not leave: to the coordinator it is as if the process had died.
+  // Does not leave the job: to the coordinator it looks as if the process had
+  // died.
   ~Membership();
 
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // Ends the session. `error` says why the job cannot go on, and ends it;
-  // empty: the ps steps down. Without a session it only stops to look for one.
-  // Returns what the coordinator has said about the end of the job; absent:
-  // nothing.
+  // Ends the session. A nonempty `error` says why the job cannot go on, and
+  // ends the job; with an empty one the ps steps down. Without a session, only
+  // stops trying to open one. Returns what the coordinator has said about the
+  // end of the job; nullopt if nothing.
   std::optional<proto::JobState> Leave(const std::string& error,
                                        absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -86,7 +89,7 @@ class Membership {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Set by the thread, and read by others once it has ended.
+  // Set by the thread; read by other threads once it has ended.
   std::unique_ptr<Session> session_;
   std::thread thread_;
 };

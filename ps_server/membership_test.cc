@@ -21,7 +21,7 @@ using testing::SizeIs;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr absl::Duration kShort = absl::Milliseconds(300);
 
-// What a Membership says of its end.
+// Records how a Membership ends.
 class Member {
  public:
   explicit Member(const Membership::Options& options)
@@ -36,7 +36,7 @@ class Member {
     }
     return end_.status;
   }
-  // Once it has ended.
+  // Valid once the membership has ended.
   const std::optional<proto::JobState>& verdict() const { return end_.verdict; }
   bool ended() const { return ended_.HasBeenNotified(); }
   Membership& operator*() { return membership_; }
@@ -138,7 +138,7 @@ TEST_F(MembershipTest, ACoordinatorThatFallsSilent) {
   EXPECT_FALSE(member.verdict().has_value()) << "nobody ended the job";
 }
 
-// The job's own patience goes before that of the ps' flag.
+// The job's own patience takes precedence over the ps's flag.
 TEST_F(MembershipTest, ThePatienceOfTheJob) {
   options_.recovery_timeout = absl::Milliseconds(1);
   options_.session.job_patience = [] { return kShort; };
@@ -149,18 +149,19 @@ TEST_F(MembershipTest, ThePatienceOfTheJob) {
               HasSubstr("no answer for 300ms"));
 }
 
-// Another has its place, or the coordinator knows nothing of its generation.
+// Another process has its place, or the coordinator does not know its
+// generation.
 TEST_F(MembershipTest, ACoordinatorThatDoesNotTakeItBack) {
   coordinator_.renew.Do(
-      [](int, const auto&, auto*) { return absl::AbortedError("shut out"); });
+      [](int, const auto&, auto*) { return absl::AbortedError("fenced"); });
   Member member(options_);
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("shut out"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fenced"));
   EXPECT_FALSE(member.verdict().has_value());
 }
 
-// [L2] It keeps what it holds, and says in which generation it was.
+// [L2] The ps keeps what it holds, and says in which generation it was.
 TEST_F(MembershipTest, ACoordinatorThatIsRestarted) {
   Member member(options_);
   coordinator_.renew.AwaitCalls(1);

@@ -17,7 +17,8 @@ void OwnTrace::Look() {
     tracer_.Begin();
     coordinator_.OnOwnRecording(wanted);
   } else {
-    // What others do with these last calls, they do in less than a tick.
+    // Whatever other threads still do with the last calls takes less than a
+    // tick.
     auto recorded = tracer_.End(FromTraceNanos(order.begin_ns()),
                                 FromTraceNanos(order.end_ns()));
     if (order.trace() == recording_) {

@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// The part of ps 0 in a trace of the whole cluster. It has no lease by which it
-// would hear of one, as other tasks do (common/rpc/trace_reporter.h), and asks
-// the coordinator beside it.
+// Records ps 0's part of a trace of the whole cluster. Other tasks learn of a
+// trace through their leases (common/rpc/trace_reporter.h); ps 0 has no lease,
+// so it asks the coordinator in its own process.
 //
 // Thread-compatible: used on the coordinator's strand.
 class OwnTrace {
@@ -19,13 +19,14 @@ class OwnTrace {
   OwnTrace(Coordinator* coordinator, Tracer* tracer)
       : coordinator_(*coordinator), tracer_(*tracer) {}
 
-  // Does what the coordinator wants. To be called some ten times a second.
+  // Begins or ends recording as the coordinator asks. Call it about ten times a
+  // second.
   void Look();
 
  private:
   Coordinator& coordinator_;
   Tracer& tracer_;
-  // For which trace it records; 0: for none.
+  // The number of the trace that is being recorded; 0 if none.
   uint64_t recording_ = 0;
 };
 

@@ -13,7 +13,7 @@
 namespace holdfast {
 
 // What a ps reports about itself. The shard's figures are those of its last
-// tick, so that nobody waits for a shard that is at work.
+// tick, so that callers never wait for a busy shard.
 //
 // Thread-safe.
 class PsReporter {
@@ -27,7 +27,8 @@ class PsReporter {
     return shard_;
   }
 
-  // For the coordinator. `neighbors`: absent where the ps shares no memory.
+  // Makes the report for the coordinator. `neighbors`: absent if the ps shares
+  // no memory.
   proto::PsReport Report(const std::optional<NeighborFigures>& neighbors) const
       ABSL_LOCKS_EXCLUDED(mutex_) {
     proto::PsReport report = ToReport(shard());

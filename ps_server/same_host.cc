@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// The socket's path has to be short, which a home may not be.
+// The socket's path must be short, which that of a home directory may not be.
 std::string OwnDirectory() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && access(runtime, W_OK | X_OK) == 0) {
@@ -26,8 +26,8 @@ std::string OwnDirectory() {
 absl::StatusOr<SameHost> Start(const SameHostOptions& options) {
   if (!SharedArena::HugePagesWork()) {
     return absl::UnavailableError(
-        "this system makes no huge pages of shared memory (MADV_COLLAPSE, "
-        "Linux 6.1)");
+        "this system has no huge pages of shared memory (MADV_COLLAPSE, Linux "
+        "6.1)");
   }
   SameHost result;
   result.arena = std::make_shared<SharedArena>(
@@ -59,9 +59,9 @@ SameHost StartSameHost(const SameHostOptions& options) {
   absl::StatusOr<SameHost> started = Start(options);
   if (started.ok()) return *std::move(started);
   result.why_not =
-      absl::StrCat("this ps can share no memory: ", started.status().message());
+      absl::StrCat("this ps cannot share memory: ", started.status().message());
   LOG(WARNING) << options.name << ": tensors of processes on this host go over "
-               << "the network, as " << result.why_not;
+               << "the network, because " << result.why_not;
   return result;
 }
 

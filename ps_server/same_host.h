@@ -13,29 +13,28 @@ namespace holdfast {
 // What a ps needs to pass tensors through shared memory to and from processes
 // of its host (docs/protocol/same_host.md).
 struct SameHost {
-  // Null, both: it passes none.
+  // Both are null if the ps shares no memory.
   std::shared_ptr<SharedArena> arena;
   std::unique_ptr<Neighbors> neighbors;
-  // Why not, for people.
+  // If they are null, the reason, for people.
   std::string why_not;
 };
 
 struct SameHostOptions {
-  // Of the ps, for the log.
+  // The ps's name, for the log.
   std::string name;
   // --same_host=auto.
   bool enabled = true;
-  // --same_host_dir. Empty: one of this user's own, in $XDG_RUNTIME_DIR or
-  // /tmp.
+  // --same_host_dir. Empty: a directory that only this user can access, in
+  // $XDG_RUNTIME_DIR or /tmp.
   std::string directory;
-  // Whether whoever calls shows a certificate.
+  // Whether callers must present a certificate.
   bool secure = false;
-  // Must outlive what is made.
+  // Must outlive the SameHost.
   const Clock* clock = nullptr;
 };
 
-// What cannot be had is told in the log, once, and gone without: the ps sends
-// bytes then.
+// If memory cannot be shared, logs the reason once; the ps then sends bytes.
 SameHost StartSameHost(const SameHostOptions& options);
 
 }  // namespace holdfast

@@ -47,24 +47,25 @@
 namespace holdfast {
 namespace {
 
-// How often the machines are told the time.
+// How often the machines' clocks tick.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // How often the coordinator is told the figures of its own ps.
 constexpr absl::Duration kOwnReportPeriod = absl::Seconds(1);
-// How long a ps that is told to stop tries to say so to the coordinator.
+// How long a ps that is told to stop tries to tell the coordinator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
-// How long a ps that ends waits for what the disk was given.
+// How long a ps that is shutting down waits for what was given to the disk.
 constexpr absl::Duration kDiskPatience = absl::Seconds(5);
 
 // Versions of the values that one client may read in place at a time: two that
-// it keeps, that on which it computes and the next one (Neighbors::kMaxKept in
-// client/neighbors.h), and two that it is copying, as for an evaluation.
+// it keeps, the one on which it computes and the next (Neighbors::kMaxKept in
+// client/neighbors.h), and two that it is copying, for instance for an
+// evaluation.
 constexpr uint64_t kLentVersions = 4;
 
-// Work of one thread, and waits of the job, that are told in the log.
+// Work of one thread, and waits of the job, that take so long are logged.
 constexpr absl::Duration kLongWork = absl::Seconds(5);
 constexpr absl::Duration kLongWait = absl::Seconds(10);
-// Work after which a thread counts as stuck.
+// A thread that works this long without a break counts as stuck.
 constexpr absl::Duration kStuck = absl::Seconds(60);
 
 std::string MakeReceiptSecret() {
@@ -89,7 +90,7 @@ absl::Status ResultOf(const proto::JobState& state) {
 
 }  // namespace
 
-// Members stand in the order in which they are made; Stop goes back.
+// Members are in the order in which they are made; Stop goes backwards.
 class Server::Impl {
  public:
   Impl(Options options, std::string listen_address)
@@ -106,9 +107,9 @@ class Server::Impl {
     return end_;
   }
   void Stop(const std::string& reason);
-  // Calls that are under way get `drain` for their answers. May be repeated.
+  // Calls in progress get up to `drain` for their answers. May be repeated.
   void StopParts(absl::Duration drain);
-  // The disk still has one of the threads, which uses this object.
+  // A thread that uses this object is still waiting for the disk.
   bool disk_hangs() const { return disk_hangs_; }
 
  private:
@@ -131,17 +132,19 @@ class Server::Impl {
   void TickCoordinator();
   void TickShard();
 
-  // The ps has no more to do: Wait returns `result`. The first call counts.
+  // The ps has nothing more to do: Wait returns `result`. Only the first call
+  // counts.
   void End(const absl::Status& result) ABSL_LOCKS_EXCLUDED(mutex_);
-  // How the job has ended.
+  // Records how the job has ended.
   void NoteEnd(const proto::JobState& state) ABSL_LOCKS_EXCLUDED(mutex_);
   bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return result_.has_value();
   }
-  // Tells the shard what the coordinator has said, for it may not be able to
-  // say so itself any more. Nobody else decides that the job is over.
+  // Tells the shard what the coordinator has said, because the coordinator may
+  // no longer be able to do so itself. Only the coordinator decides that the
+  // job is over.
   void EndShard(const proto::JobState& verdict);
-  // Sets disk_hangs_ when it cannot be done in time.
+  // Sets disk_hangs_ if the disk cannot be stopped in time.
   void StopDisk();
 
   const Options options_;
@@ -152,55 +155,56 @@ class Server::Impl {
   mutable absl::Mutex mutex_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);
   std::string end_ ABSL_GUARDED_BY(mutex_) = "the job is done";
-  // Set by Stop; when to end even if somebody has not been told.
+  // Set by Stop: the reason, and when to end even if some task has not been
+  // told.
   std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // As the job's declaration says, once the shard has it.
+  // The value in the job's declaration, once the shard has it.
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
-  // Outlives all that reports.
+  // Outlives everything that reports.
   PsReporter reporter_;
 
-  // Of this process' life. Only the coordinator is told.
+  // The nonce of this life of the ps. Only the coordinator is told.
   const uint64_t nonce_ = options_.nonce != 0 ? options_.nonce : MakeNonce();
 
-  // Where there is a checkpoint directory.
+  // Set if there is a checkpoint directory.
   std::optional<CheckpointDirectory> directory_;
   std::unique_ptr<FileLock> directory_lock_;  // task 0
 
-  // For traces of the whole cluster.
+  // Record for traces of the whole cluster.
   Tracer tracer_{{.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   CallRecorder recorder_{&tracer_};
 
-  // Before the shard, whose values lie there.
+  // Before the shard, whose values are in its arena.
   SameHost same_host_;
 
   ThreadPool update_threads_{options_.update_threads, "update"};
-  // Used on its strand alone, as is the coordinator.
+  // Used only on its strand, as is the coordinator.
   Strand shard_strand_{"shard"};
   std::unique_ptr<DirectoryShardDisk> shard_disk_;
   std::optional<Shard> shard_;
 
-  // Before what makes calls by way of its queue.
+  // Before everything that makes calls through its queue.
   std::optional<RpcServer> rpc_{std::in_place};
 
-  // In task 0 only.
+  // Set only in task 0.
   std::optional<Strand> coordinator_strand_;
   std::unique_ptr<ShardLinks> links_;
   std::unique_ptr<DirectoryArchive> archive_;
   std::optional<Coordinator> coordinator_;
   std::optional<OwnTrace> own_trace_;
   std::unique_ptr<JobObserver> observer_;
-  // When to report next what other ps report with their leases.
+  // When to report next; other ps report with their leases.
   absl::Time next_own_report_ = absl::InfinitePast();
 
-  // In all other tasks.
+  // Set in all other tasks.
   std::optional<Membership> membership_;
 
   std::optional<Watchdog> watchdog_;
   bool disk_hangs_ = false;
 
-  // The shard has its variables, as of its last tick.
+  // Whether the shard had its variables at its last tick.
   std::atomic<bool> ready_{false};
   std::unique_ptr<HttpServer> http_;
 
@@ -300,7 +304,7 @@ absl::Status Server::Impl::StartHttp() {
          {&shard_strand_, coordinates() ? &*coordinator_strand_ : nullptr}) {
       if (strand != nullptr && strand->busy_for() > kStuck) {
         return absl::UnavailableError(
-            absl::StrCat("a thread has been at work for ",
+            absl::StrCat("a thread has been busy for ",
                          absl::FormatDuration(strand->busy_for())));
       }
     }
@@ -413,9 +417,9 @@ void Server::Impl::StartWatchdog() {
       return Watchdog::Wait{what, strand.busy_for()};
     });
   };
-  watch(shard_strand_, "the shard's thread, which is at work");
+  watch(shard_strand_, "the shard's thread, which is busy");
   if (coordinates()) {
-    watch(*coordinator_strand_, "the coordinator's thread, which is at work");
+    watch(*coordinator_strand_, "the coordinator's thread, which is busy");
     watchdog_->Add(kLongWait, [this] { return observer_->wait(); });
   }
   watchdog_->Start();
@@ -469,14 +473,15 @@ void Server::Impl::TickCoordinator() {
     coordinator_->OnOwnReport(Report());
   }
   observer_->Look();
-  // Nor before an operator who is there has the trace of the last steps.
+  // The ps also does not end before a waiting operator has the trace of the
+  // last steps.
   if (coordinator_->finished() && !coordinator_->trace_held()) {
     NoteEnd(coordinator_->state());
     End(ResultOf(coordinator_->state()));
     return;
   }
-  // Whoever does not leave after the end of the job cannot keep this ps from
-  // being stopped.
+  // A task that does not leave after the end of the job cannot keep this ps
+  // from being stopped.
   absl::MutexLock lock(&mutex_);
   if (!has_ended() && SteadyNow() > stop_deadline_) {
     result_ = absl::AbortedError(*stop_reason_);
@@ -527,7 +532,8 @@ void Server::Impl::Stop(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     if (stop_reason_.has_value()) return;
     stop_reason_ = reason;
-    // Whoever lives renews its lease, and hears of it, within a third of that.
+    // Every live task renews its lease within a third of that, and is told
+    // then.
     stop_deadline_ = SteadyNow() + 0.4 * options_.lease;
   }
   if (directory_.has_value()) {
@@ -563,21 +569,22 @@ absl::Status Server::Impl::Wait() {
       LOG(WARNING) << name_ << " stops without a last checkpoint: " << saved;
     }
   }
-  // A shard that was told of the end has no reason to leave.
+  // Without a stop reason the shard was told of the end, and the ps need not
+  // leave.
   if (membership_.has_value() && stop_reason.has_value()) {
     const auto verdict = membership_->Leave(steps_down ? "" : *stop_reason,
                                             SteadyNow() + kLeaveTimeout);
     if (verdict.has_value()) EndShard(*verdict);
   }
-  // Where the job may go on, calls that are parked here are made again at
-  // whoever takes its place: the sooner it is gone, the sooner there is
-  // somebody.
+  // If the job may go on, calls that are parked here are made again to the ps
+  // that takes this one's place: the sooner this one is gone, the sooner that
+  // one can start.
   const bool job_ended = result.ok() || absl::IsAborted(result);
   StopParts(job_ended ? options_.drain_timeout : absl::ZeroDuration());
   return result;
 }
 
-// Each part before those that it uses.
+// Stops each part before those that it uses.
 void Server::Impl::StopParts(absl::Duration drain) {
   status_port_.reset();
   http_.reset();
@@ -589,7 +596,7 @@ void Server::Impl::StopParts(absl::Duration drain) {
   links_.reset();
   rpc_.reset();
   shard_strand_.Stop();
-  // Who sees the end of its link writes to its gradients again.
+  // A client that sees the end of its link writes to its gradients again.
   same_host_.neighbors.reset();
   StopDisk();
 }
@@ -607,21 +614,21 @@ void Server::Impl::StopDisk() {
     return;
   }
   disk_hangs_ = true;
-  LOG(ERROR) << name_ << ": a disk does not answer, that of "
+  LOG(ERROR) << name_ << ": the disk does not respond: "
              << (directory_.has_value() ? directory_->path() : "")
              << (observer_ == nullptr || options_.tensorboard_dir.empty()
                      ? ""
                      : " or " + options_.tensorboard_dir)
-             << "; what it was given last may be written or not";
+             << "; the last writes may or may not be on it";
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   const std::string name = options.task.ToString();
   if (options.task.job != kPsJob) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name,
-        " is not a task of job \"ps\", which is all that ps_server "
-        "runs; a worker is run by ps_worker"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name,
+                     " is not a task of job \"ps\", and ps_server runs no "
+                     "others; a worker is run by ps_worker"));
   }
   if (!options.warm_start.empty() && options.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError("--warm_start needs --checkpoint_dir");
@@ -665,7 +672,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   impl_->StopParts(absl::ZeroDuration());
-  // A thread that waits for the disk cannot be ended, and what it uses must
+  // A thread that waits for the disk cannot be ended, so what it uses must
   // outlive it.
   if (impl_->disk_hangs()) static_cast<void>(impl_.release());
 }

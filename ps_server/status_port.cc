@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<StatusPort>> StatusPort::Start(
   auto server = HttpServer::Start(options.http, port->MakePages(options));
   if (!server.ok()) return server.status();
   port->server_ = *std::move(server);
-  LOG(INFO) << options.task << " shows its status by "
+  LOG(INFO) << options.task << " serves its status by "
             << (options.http.tls.has_value() ? "HTTPS, to operators," : "HTTP")
             << " on port " << port->port();
   return port;

@@ -19,9 +19,9 @@
 
 namespace holdfast {
 
-// The HTTP server that people and Prometheus look at: /metrics of this ps and,
-// in ps 0, the job's status page with the JSON that it asks for. Every other ps
-// has a page that says where ps 0 is.
+// The HTTP server for people and Prometheus: /metrics of this ps and, on ps 0,
+// the job's status page with the JSON that it fetches. Every other ps has a
+// page that says where ps 0 is.
 //
 // Thread-safe.
 class StatusPort {
@@ -32,7 +32,7 @@ class StatusPort {
     TaskId task;
     // host:port of ps 0.
     std::string coordinator_address;
-    // In ps 0; null in every other one.
+    // Null except on ps 0.
     Coordinator* coordinator = nullptr;
     Strand* coordinator_strand = nullptr;
     // Null: this ps shares no memory.
@@ -54,16 +54,16 @@ class StatusPort {
              const RpcServer* rpc);
 
   HttpServer::Pages MakePages(const Options& options);
-  // As of now, on the HTTP server's thread.
+  // Makes the current metrics, on the HTTP server's thread.
   Metrics Scrape();
 
   const TaskId task_;
   const PsReporter* const reporter_;
   const RpcServer* const rpc_;
   const Neighbors* const neighbors_;
-  // In ps 0.
+  // Set only on ps 0.
   std::optional<MachineQueries<Coordinator>> coordinator_;
-  // Asks for the above until it is destroyed.
+  // Uses the members above until it is destroyed.
   std::unique_ptr<HttpServer> server_;
 };
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Makes the wheel: one for every Python from 3.10 on, with the library, ps_server, ps_worker and
-# holdfast, which need nothing of the system but glibc. The same sources give the same bytes.
+# Builds the wheel: one for every Python from 3.10 on, with the library,
+# ps_server, ps_worker and holdfast, which require only glibc from the system.
+# The same sources give the same bytes.
 #
 #   python/build_wheel.sh --out=DIR [--binaries=DIR]
 #
@@ -24,7 +25,7 @@ for argument in "$@"; do
   esac
 done
 if [[ -z "$out" ]]; then
-  echo "build_wheel: --out is needed, the folder that gets the wheel" >&2
+  echo "build_wheel: --out is required, the folder for the wheel" >&2
   exit 2
 fi
 mkdir -p "$out"
@@ -53,7 +54,7 @@ done
 
 environment="$("$root/tests/python/environment.sh" "$root/python/build_requirements.txt")"
 export PATH="$environment/bin:$PATH"
-# Of all files in the wheel: any date, but always the same.
+# The date of all files in the wheel: arbitrary, but always the same.
 export SOURCE_DATE_EPOCH=1577836800
 umask 022
 (
@@ -63,7 +64,8 @@ umask 022
 )
 auditwheel repair --only-plat --wheel-dir "$work/repaired" "$work"/built/*.whl >&2
 wheel="$(cd "$work/repaired" && echo *.whl)"
-# A library that was copied in beside ours would meet another copy of it in the process.
+# A library that was copied into the wheel could clash with another copy in the
+# same process.
 if python -m zipfile --list "$work/repaired/$wheel" | grep -q "holdfast.libs/"; then
   echo "build_wheel: the binaries need more than glibc:" >&2
   python -m zipfile --list "$work/repaired/$wheel" | grep "holdfast.libs/" >&2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Style and types of the Python files here. Needs ruff, mypy and NumPy, of the
-# versions that tests/python/ installs:
+# Checks style and types of the Python files here. Needs ruff, mypy and NumPy,
+# in the versions that tests/python/ installs:
 #   PATH=VENV/bin:$PATH python/check.sh
 set -euo pipefail
 

@@ -1,4 +1,4 @@
-"""Puts the library and the programs that Bazel has built into the wheel."""
+"""Puts the library and the programs built by Bazel into the wheel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _PROGRAMS = ("holdfast", "ps_server", "ps_worker")
 
 
 class NativeWheel(BuildHookInterface):
-    """Takes them from the folder that the environment variable HOLDFAST_BINARIES names."""
+    """Takes them from the folder named by the environment variable HOLDFAST_BINARIES."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """One wheel for every Python: the library is loaded by ctypes."""
+        """One wheel for every Python, because the library is loaded by ctypes."""
         folder = os.environ.get("HOLDFAST_BINARIES")
         if not folder:
             raise ValueError("the wheel has native parts: build it with python/build_wheel.sh")
         build_data["pure_python"] = False
-        # auditwheel says later which systems it runs on.
+        # auditwheel determines later on which systems it runs.
         build_data["tag"] = "py3-none-linux_x86_64"
         build_data["force_include"][f"{folder}/libholdfast.so"] = "holdfast/libholdfast.so.1"
         for program in _PROGRAMS:

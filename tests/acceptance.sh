@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs what takes longer than tests/run.sh may: the accuracies, digests and late
-# starters that the examples promise, on real data. The last line of output is
-# "N passed, N failed".
+# Runs the tests that take too long for tests/run.sh: the accuracies, digests
+# and late starters that the examples promise, on real data. The last line of
+# output is "N passed, N failed".
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Nothing reads the date, or waits for one, but what common/base/clock.h gives:
-# everything else is by the steady clock. Exempt: what makes it so, what stands
-# before Abseil's functions or the C library's, and programs that only measure
-# other systems.
+# Checks that no code reads the date, or waits for one, except through
+# common/base/clock.h: everything else uses the steady clock. Exempt are the
+# files that implement this, those that replace functions of Abseil or the C
+# library, and programs that only measure other systems.
 set -euo pipefail
 
-# The files themselves, not the copies that the test was given.
+# The source tree itself, not the runfiles of the test.
 cd "$(dirname "$(readlink -f WORKSPACE)")"
 
 dates='absl::Now\(|GetCurrentTimeNanos|ToChronoTime|system_clock'

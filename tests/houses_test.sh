@@ -1,12 +1,13 @@
 #!/bin/bash
-# Who may include whom: docs/architecture.md, "Houses"; and that no two headers
-# give the same name to different things. Bazel's visibility holds
-# targets to it, but not what they include of the system's libraries.
+# Checks which files may include which (docs/architecture.md, "Houses"), and that
+# no two headers give the same name to different things. Bazel's visibility
+# enforces this between targets, but not for headers of the system's libraries.
 #
-# gRPC, Boost and CUDA are looked for in all that a file includes, directly or not.
+# gRPC, Boost and CUDA are searched for in everything that a file includes,
+# directly or not.
 set -euo pipefail
 
-# The files themselves, not the copies that the test was given.
+# The source tree itself, not the runfiles of the test.
 cd "$(dirname "$(readlink -f WORKSPACE)")"
 
 grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu' \
@@ -14,7 +15,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
   sed -E 's/^([^:]+):[^<"]*([<"][^>"]+).*/\1 \2/' |
   awk '
     BEGIN {
-      # A room, and those that it may include, each with the rooms within it.
+      # A room, and the rooms that it may include, each with the rooms inside it.
       machine = "common proto ps_server/reply ps_server/protocol " \
           "ps_server/optimizer ps_server/table "
       law["ps_server/reply"] = "common proto ps_server/reply"
@@ -43,7 +44,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
           "|ps_server/table/table_index_benchmark)\\.cc$"
       cuda = "^[<\"](cuda|cublas|cudnn|curand)"
       may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"
-      # Event machines are called by one thread at a time, and own none.
+      # Event machines are called by one thread at a time, and own no threads.
       threads = "^[<\"](thread|mutex|condition_variable|absl/synchronization/.*" \
           "|common/base/strand\\.h)$"
       machines = "^ps_server/(coordinator|shard|push_pull|protocol|optimizer)/"

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Each rule of the tables in docs/protocol/recovery.md and tables.md has a test in each
-# file that the table names, whose name ends with the rule's label; and no test
-# ends with the label of a rule that is in no table.
+# Checks that each rule in the tables of docs/protocol/recovery.md and tables.md
+# has a test, whose name ends with the label of the rule, in each file that the
+# table names; and that no test ends with the label of a rule that is in no
+# table.
 set -euo pipefail
 
-# The files themselves, not the copies that the test was given.
+# The source tree itself, not the runfiles of the test.
 cd "$(dirname "$(readlink -f WORKSPACE)")"
 
 failed=0
@@ -35,6 +36,6 @@ for label in $(grep -rhoE '_[BPRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.c
                grep -oE '[A-Z][0-9]+' | sort -u); do
   # Steps have labels of their own: L, G, C and A.
   [[ "$label" =~ ^[LGCA] || "$labels" == *" $label "* ]] ||
-    complain "tests end with _$label, which is no rule of docs/protocol/"
+    complain "tests end with _$label, which is not a rule of docs/protocol/"
 done
 exit $failed

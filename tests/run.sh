@@ -1,11 +1,11 @@
 #!/bin/bash
-# Builds everything and runs all tests but those tagged "manual". The last line
-# of output is "N passed, N failed", in test cases.
+# Builds everything and runs all tests except those tagged "manual". The last
+# line of output is "N passed, N failed", in test cases.
 #
 #   tests/run.sh [flags of bazel test] [targets; default //...]
 #
-# Exit status 0: nothing failed and something passed. A target that does not
-# build, and a test that dies or times out, count as one failure.
+# Exit status 0: no test failed and at least one passed. A target that does not
+# build, and a test that dies or times out, counts as one failure.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -24,15 +24,15 @@ events="$(mktemp)"
 trap 'rm -f "$events"' EXIT
 
 flags=(--keep_going)
-# A log file has no use for progress every second.
+# Progress every second is useless in a log file.
 [[ -t 2 ]] || flags+=(--show_progress_rate_limit=30)
 
 status=0
 /usr/bin/bazel test "${flags[@]}" "$@" "${targets[@]}" \
   --build_event_json_file="$events" </dev/null || status=$?
 
-# Bazel's event stream says what became of each target, cached results included,
-# and where each test's XML report lies.
+# Bazel's event stream has the result of each target, including cached ones, and
+# the path of the XML report of each test.
 /usr/bin/python3 - "$events" "$status" <<'COUNT'
 import json
 import sys
@@ -43,8 +43,8 @@ events_path, bazel_status = sys.argv[1], int(sys.argv[2])
 
 
 def count_cases(uri):
-    """(passed, failed) of an XML report; GoogleTest's, or the one that Bazel
-    writes for a test that wrote none. Skipped and disabled cases are neither."""
+    """(passed, failed) of an XML report, GoogleTest's or the one that Bazel writes
+    for a test without one. Skipped and disabled cases count as neither."""
     path = urllib.parse.unquote(urllib.parse.urlparse(uri).path)
     try:
         cases = list(ET.parse(path).iter("testcase"))

@@ -1,4 +1,4 @@
-"""Runs the tests of a folder, each skipped one with its reason, and counts them.
+"""Runs the tests of a folder, counts them, and gives the reason for each skipped one.
 
     run_unittests.py FOLDER [names of tests, as for unittest; default: all]
 """
@@ -17,7 +17,7 @@ def main():
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
     for test, why in result.skipped:
         print(f"SKIPPED {test}: {why}")
-    # Of a test's parts each stands by itself there.
+    # `failures` and `errors` list each failed subtest separately.
     ended_badly = [test for test, _ in result.failures + result.errors]
     failed = len({getattr(test, "test_case", test).id() for test in ended_badly})
     skipped = len(result.skipped)

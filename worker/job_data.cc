@@ -27,11 +27,11 @@ void TellOf(const Dataset& dataset, absl::string_view purpose) {
                                    " in memory, ", SizeText(footprint.mapped),
                                    " in mapped files"));
   LOG_IF(INFO, dataset.digest_is_sampled())
-      << "their digest is of samples: sizes, headers and some blocks "
+      << "their digest covers samples only: sizes, headers and some blocks "
          "(docs/data.md)";
   if (dataset.skipped_rows() == 0) return;
   LOG(WARNING) << dataset.skipped_rows()
-               << " rows were left out (skip_bad_rows); the first faults:\n"
+               << " rows were skipped (skip_bad_rows); the first errors:\n"
                << absl::StrJoin(dataset.skipped_because(), "\n");
 }
 
@@ -52,7 +52,7 @@ absl::Status CheckAlike(const ExampleSpec& tested, const ExampleSpec& trained) {
                         out->append(field.name);
                       }));
   };
-  // How many of a field there are may differ.
+  // The maximum number of ids per field may differ.
   if (ids(tested) != ids(trained)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the examples of the test set have ", ids(tested),

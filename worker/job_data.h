@@ -19,26 +19,26 @@ namespace holdfast {
 
 // How data sets are opened.
 struct DataOptions {
-  // Sources of the user's own. It must outlive the data sets.
+  // The user's own sources. Must outlive the data sets.
   const DatasetRegistry* registry = nullptr;
-  // Nobody wants labels (Dataset::Options).
+  // Labels are not needed (Dataset::Options).
   bool unlabeled = false;
-  // Threads that parse.
+  // The number of threads that parse.
   int threads = 1;
-  // Null: what is unpacked is kept in memory.
+  // Null: unpacked data are kept in memory.
   std::shared_ptr<const DataCache> cache;
 };
 
-// Opens `dataset`, one of `data`; how far it is, what it takes, and what it
-// leaves out, is logged. `purpose` is what is done on its examples: "train".
-// Errors: those of OpenDataset.
+// Opens `dataset`, one of those in `data`. Logs the progress, the memory that
+// it takes, and the rows that it skips. `purpose` is what its examples are used
+// for, such as "train". Errors: those of OpenDataset.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options, absl::string_view purpose);
 
-// Tests that a test set makes the ids of each field as the training set did:
-// otherwise the same cell would name one row in training and another one,
-// untrained, in evaluation. Fields of unknown origin pass.
+// Checks that a test set makes the ids of each field as the training set does:
+// otherwise the same cell would name one row in training and a different,
+// untrained one in evaluation. Fields of unknown origin pass.
 // Errors: INVALID_ARGUMENT with the field and both origins.
 absl::Status CheckIdsAlike(const std::vector<IdField>& tested,
                            const std::vector<IdField>& trained);
@@ -54,9 +54,9 @@ class JobData {
 
   const Dataset& train_set() const { return *train_set_; }
 
-  // Opens the test set. Null where the job has none.
-  // Errors: those of OpenDataset; INVALID_ARGUMENT where its examples are not
-  // like those of the training set.
+  // Opens the test set. Returns null if the job has none.
+  // Errors: those of OpenDataset; INVALID_ARGUMENT if its examples are not like
+  // those of the training set.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenTestSet() const;
 
  private:
@@ -66,7 +66,7 @@ class JobData {
   proto::Data config_;
   DataOptions options_;
   std::unique_ptr<Dataset> train_set_;
-  // With a holdout: what it has taken from the training set.
+  // With a holdout: the examples held out of the training set.
   std::unique_ptr<SubsetDataset> held_out_;
 };
 

@@ -55,7 +55,7 @@ TEST(CheckIdsAlikeTest, TellsWhichFieldIsMadeInAnotherWay) {
       {"user", 1, "numbers"}, {"tags", 4, "texts of the group \"t\""}};
   std::vector<IdField> tested = trained;
   EXPECT_TRUE(CheckIdsAlike(tested, trained).ok());
-  tested[0].max_ids = 3;  // How many there are may differ.
+  tested[0].max_ids = 3;  // the maximum may differ
   tested[1].origin.clear();
   EXPECT_TRUE(CheckIdsAlike(tested, trained).ok());
   tested[1].origin = "numbers";
@@ -86,8 +86,8 @@ TEST_F(JobDataTest, ATestSetMayBeHeldOutOrMissing) {
   EXPECT_EQ(*none->OpenTestSet(), nullptr);
 }
 
-// Three epochs in each order: what is evaluated on is never among them, and the
-// same for every order.
+// Three epochs in each order: the examples that are evaluated on are never
+// among them, and are the same for every order.
 TEST_F(JobDataTest, WhatIsHeldOutIsNeverTrainedOn) {
   const auto read = [](const Dataset& dataset, int64_t index) {
     std::vector<float> input(2);
@@ -164,7 +164,7 @@ TEST_F(JobDataTest, ATestSetMustBeLikeTheTrainingSet) {
   EXPECT_THAT(with_ids("columns { range { first: 0 } ids {} }",
                        "columns { range { first: 0 } ids { group: 'b' } }")
                   .message(),
-              HasSubstr("the ids of \"column 0\" are texts of the group "
+              HasSubstr("the ids of \"a\" are texts of the group "
                         "\"b\" in the test set"));
 }
 

@@ -10,7 +10,7 @@
 namespace holdfast {
 namespace {
 
-// Of DeclaredJob.job_file.
+// The limit of DeclaredJob.job_file.
 constexpr size_t kMostJobBytes = 1 << 20;
 
 absl::Status Compute(const DataOptions& reading, proto::Job* job) {
@@ -20,7 +20,9 @@ absl::Status Compute(const DataOptions& reading, proto::Job* job) {
   const absl::Status status = FillInComputedFields(
       {reading.threads, reading.cache.get(), &progress}, job->mutable_data());
   if (!status.ok()) return status;
-  LOG(INFO) << "computed of the training set: what the job file leaves to it";
+  LOG(INFO)
+      << "computed from the training set: the fields that the job file leaves "
+         "to it";
   return absl::OkStatus();
 }
 
@@ -29,7 +31,7 @@ absl::Status CheckSize(const proto::Job& job) {
   if (bytes <= kMostJobBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the job with the values or classes of its training set takes ", bytes,
-      " bytes, and a declaration at most ", kMostJobBytes,
+      " bytes, but a declaration at most ", kMostJobBytes,
       ": there are too many of them"));
 }
 
@@ -47,8 +49,8 @@ absl::Status ResolveJob(
             : Compute(reading, job);
     if (!status.ok()) return status;
     LOG_IF(INFO, found->has_value())
-        << "as the job was declared: what the job file leaves to its training "
-           "set";
+        << "taken from the declaration: the fields that the job file leaves to "
+           "its training set";
   }
   const absl::Status status = FillInImageClasses(job->mutable_data());
   return status.ok() ? CheckSize(*job) : status;

@@ -11,24 +11,25 @@
 
 namespace holdfast {
 
-// Fills in what the data of `job` leave to their training set
-// (common/data/computed_fields.h), so that all workers of the job, and all
-// checkpoints, have the same.
+// Fills in the fields that the data of `job` leave to be computed from the
+// training set (common/data/computed_fields.h), so that all workers of the job,
+// and all checkpoints, have the same values.
 //
-// What is `computed` is computed once in the life of a job, by whoever finds
-// that none was declared yet. `declared`, asked only where something is
-// computed, tells which job was declared, and waits until one is; only for the
-// chief of a job that has not begun it tells that none is. Classes of images
-// each worker lists by itself; digests of data hold them to the same.
+// Fields that are `computed` are computed once in the life of a job, by the
+// chief of a job that has not been declared yet. `declared`, called only if
+// there are such fields, returns the declared job, and waits until there is
+// one; it returns nullopt only to the chief of a job that has not begun. Each
+// worker lists the classes of images itself; the comparison of data digests
+// makes sure that the lists agree.
 // Errors: those of `declared`, FillInComputedFields, CopyOpenFields and
-// FillInImageClasses; INVALID_ARGUMENT where values are too many for a
+// FillInImageClasses; INVALID_ARGUMENT if there are too many values for a
 // declaration.
 absl::Status ResolveJob(
     const std::function<absl::StatusOr<std::optional<proto::Job>>()>& declared,
     const DataOptions& reading, proto::Job* job);
 
-// The same for whoever has no part in the job: as `declared` has it, or, of
-// classes of images alone, from the training set.
+// The same for a process that is not a worker of the job: takes the fields from
+// `declared` or, for classes of images alone, from the training set.
 absl::Status ResolveFrom(const proto::Job& declared, proto::Job* job);
 
 }  // namespace holdfast

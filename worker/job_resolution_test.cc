@@ -25,7 +25,7 @@ class JobResolutionTest : public ::testing::Test {
   void Write(const std::string& content) const {
     std::ofstream(table_, std::ios::trunc) << content;
   }
-  // NUMBER stands for the inside of the number.
+  // `number` is the content of the message `number`.
   proto::Job Parse(const std::string& number) const {
     proto::Job job;
     EXPECT_TRUE(TextFormat::ParseFromString(
@@ -63,7 +63,7 @@ TEST_F(JobResolutionTest, WhatWasNotDeclaredIsComputed) {
   EXPECT_FALSE(job.data().train().csv().columns(0).number().computed());
 }
 
-// Another worker, or the chief of a job that goes on: the file would say 50.
+// Another worker, or the chief of a job that continues: the file would give 50.
 TEST_F(JobResolutionTest, WhatWasDeclaredIsNotComputedAgain) {
   Write("a,y\n40,0\n60,1\n");
   proto::Job job = Parse("computed: true");

@@ -11,21 +11,22 @@
 
 namespace holdfast {
 
-// Steps down for a process that is told to stop, and ends it. Thread-safe.
+// Leaves the cluster and ends the process when it is told to stop. Thread-safe.
 class Leaver {
  public:
-  // From here on there is a cluster to leave, which must stay until
-  // EndsByItself.
+  // Sets the cluster to leave. It must outlive the call of EndsByItself.
   void SetCluster(Cluster* cluster);
 
-  // Holds it to its own end, and sees to it that it is written.
+  // Keeps the trace for the rest of this object's life, and makes sure that it
+  // is written.
   Tracer* KeepTrace(std::unique_ptr<TraceFile> trace);
 
-  // The process ends by itself, with an exit code of its own.
+  // Notes that the process is ending by itself, with its own exit code.
   void EndsByItself();
 
-  // Leaves the cluster and ends the process with kExitRestart, unless it ends
-  // by itself. Whatever the training thread computes or waits for is given up.
+  // Leaves the cluster and ends the process with kExitRestart, unless it is
+  // ending by itself. Abandons whatever the training thread computes or waits
+  // for.
   void Stop(const std::string& signal);
 
  private:

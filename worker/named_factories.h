@@ -15,19 +15,19 @@
 
 namespace holdfast {
 
-// What makes the parts of a user's own that a worker binary was linked with, by
-// the names under which a job file asks for them.
+// Factories for the user's own parts that a worker binary is linked with, keyed
+// by the names that job files use.
 //
 // Thread-compatible.
 template <typename Product, typename Context>
 class NamedFactories {
  public:
-  // Makes a product, or says what is wrong with the context, options above all.
-  // An option that it does not know should be an error.
+  // Makes a product, or returns an error that says what is wrong with the
+  // context, usually with its options. An unknown option should be an error.
   using Factory =
       std::function<absl::StatusOr<std::unique_ptr<Product>>(const Context&)>;
 
-  // Errors: ALREADY_EXISTS when another has that name.
+  // Errors: ALREADY_EXISTS when the name is taken.
   absl::Status Register(absl::string_view name, Factory factory) {
     const bool added =
         factories_.emplace(std::string(name), std::move(factory)).second;
@@ -36,8 +36,8 @@ class NamedFactories {
         absl::StrCat("a ", kind_, " is registered as \"", name, "\" already"));
   }
 
-  // Errors: NOT_FOUND, with the names that there are; those of the factory,
-  // with the name.
+  // Errors: NOT_FOUND, listing the registered names; those of the factory, with
+  // the name.
   absl::StatusOr<std::unique_ptr<Product>> Create(
       absl::string_view name, const Context& context) const {
     const auto found = factories_.find(name);
@@ -62,7 +62,8 @@ class NamedFactories {
   }
 
  protected:
-  // `kind`: what a product is, for messages; `example`: where one is.
+  // For messages: `kind` is what a product is, and `example` is where to find
+  // one.
   NamedFactories(const char* kind, const char* example)
       : kind_(kind), example_(example) {}
 

@@ -6,7 +6,7 @@
 
 namespace holdfast {
 
-// What `job` has the factors of products rounded to.
+// The precision that `job` wants the factors of products rounded to.
 inline Precision PrecisionOf(const proto::Job& job) {
   if (job.precision().has_bfloat16()) return Precision::kBfloat16;
   if (job.precision().has_float16()) return Precision::kFloat16;

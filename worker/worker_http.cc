@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// Each once, however many replicas it has.
+// Each GPU once, however many replicas it has.
 std::vector<int> GpusOf(const Device& device) {
   std::set<int> gpus;
   for (const Place& place : device.places) {
@@ -31,7 +31,7 @@ std::vector<std::string> BusIdsOf(const std::vector<int>& gpus) {
   return ids;
 }
 
-// Where there are `options`.
+// Starts a server if there are `options`.
 absl::Status Start(const TaskId& task, const char* flag,
                    const std::optional<HttpServer::Options>& options,
                    HttpServer::Pages pages,

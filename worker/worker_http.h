@@ -1,4 +1,4 @@
-// What a worker serves over HTTP: probes, and metrics.
+// What a worker serves over HTTP: probes and metrics.
 #ifndef HOLDFAST_WORKER_WORKER_HTTP_H_
 #define HOLDFAST_WORKER_WORKER_HTTP_H_
 
@@ -19,10 +19,10 @@
 
 namespace holdfast {
 
-// Whether the worker takes part in its job. Thread-safe.
+// Tracks whether the worker takes part in its job. Thread-safe.
 class Readiness {
  public:
-  // Null: there is none any more.
+  // Null: the worker has left.
   void SetCluster(const Cluster* cluster) {
     absl::MutexLock lock(&mutex_);
     cluster_ = cluster;
@@ -36,8 +36,8 @@ class Readiness {
   const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-// What Prometheus is told of a worker. Thread-compatible: the status port's
-// thread asks.
+// The metrics of a worker, for Prometheus. Thread-compatible: only the status
+// port's thread calls Text().
 class Scrape {
  public:
   // `meter` must outlive it.
@@ -52,7 +52,7 @@ class Scrape {
   const GpuMonitor gpu_monitor_;
 };
 
-// Null: the flags do not ask for it.
+// A server is null if the flags do not ask for it.
 struct HttpServers {
   std::unique_ptr<HttpServer> probes;
   std::unique_ptr<HttpServer> status;
@@ -60,13 +60,13 @@ struct HttpServers {
 
 struct HttpOptions {
   TaskId task;
-  // Of --http_port and --status_port.
+  // From --http_port and --status_port.
   std::optional<HttpServer::Options> probes;
   std::optional<HttpServer::Options> status;
 };
 
 // `readiness` and `scrape` must outlive the servers.
-// Errors: those of HttpServer::Start, with the flag.
+// Errors: those of HttpServer::Start, with the name of the flag.
 absl::Status StartHttp(const HttpOptions& options, const Readiness& readiness,
                        const Scrape& scrape, HttpServers* servers);
 

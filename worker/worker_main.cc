@@ -75,13 +75,13 @@ ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
           "Seed of initial values and of the order of examples. Default: the "
           "job file's. Must be the same for all workers.");
 ABSL_FLAG(int, intra_op_threads, 1,
-          "Threads within an operation of the model. Another number gives "
-          "results that differ in the last bits.");
+          "Threads within an operation of the model. A different number "
+          "gives results that differ in the last bits.");
 ABSL_FLAG(
     std::string, device, "auto",
     "Where the model is computed: cpu; cuda:N (the GPU with this number, from "
-    "0); cuda:N,M (a replica of the model on each GPU; they share every "
-    "batch); or auto: the first GPU, or the CPU where no GPU can be used.");
+    "0); cuda:N,M (a replica of the model on each GPU; every batch is divided "
+    "among them); or auto: the first GPU, or the CPU if no GPU can be used.");
 ABSL_FLAG(bool, tf32, false,
           "Let matrix products on GPUs round their factors to TensorFloat-32: "
           "several times as fast, with 10 bits of mantissa instead of 23.");
@@ -91,50 +91,51 @@ ABSL_FLAG(int, input_threads, 0,
           "--intra_op_threads, 1 to 4.");
 ABSL_FLAG(
     std::string, data_cache_dir, "",
-    "Folder for rows of CSV and what is unpacked of compressed files: written "
-    "by one worker of the host, mapped by all, used again after a restart. For "
-    "data larger than memory. Default: all that is kept in memory.");
+    "Folder for parsed CSV rows and unpacked compressed files: written by one "
+    "worker of the host, mapped by all, reused after a restart. For data "
+    "larger than memory. Default: everything is kept in memory.");
 ABSL_FLAG(
     std::string, result_file, "",
-    "Where the chief writes the result of a finished job, as JSON; another "
-    "worker does where the chief was lost. Default: the result is only "
-    "logged.");
+    "File to which the chief writes the result of a finished job, as JSON; "
+    "another worker writes it if the chief was lost. Default: the result is "
+    "only logged.");
 ABSL_FLAG(
     std::string, trace, "",
-    "Where to write, when this worker ends, what it did when: Chrome trace "
-    "JSON, for ui.perfetto.dev. %t in the path stands for the task. Default: "
-    "no trace.");
+    "File to which this worker writes a timeline of its work when it ends: "
+    "Chrome trace JSON, for ui.perfetto.dev. %t in the path stands for the "
+    "task. Default: no trace.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
     "With --job_name=evaluator: the checkpoint directory of the ps, whose "
     "checkpoints are evaluated while the job runs.");
 ABSL_FLAG(std::string, checkpoint, "",
-          "Evaluate the model of a checkpoint in place of training, without a "
-          "cluster: the folder of a checkpoint, or a checkpoint directory, of "
-          "which the newest durable one is taken.");
+          "Evaluate the model of a checkpoint instead of training, without a "
+          "cluster: the folder of a checkpoint, or a checkpoint directory, "
+          "whose newest durable checkpoint is used.");
 ABSL_FLAG(std::vector<std::string>, data, {},
           "With --checkpoint: the files to evaluate or predict on, in the "
-          "format of those that the job is evaluated on (docs/evaluation.md). "
-          "Default: what --job is evaluated on.");
+          "format of the data that the job is evaluated on "
+          "(docs/evaluation.md). Default: the data that --job is evaluated "
+          "on.");
 ABSL_FLAG(std::string, predictions, "",
-          "With --checkpoint: write what the model predicts of each example "
-          "to this CSV file, in place of evaluating.");
+          "With --checkpoint: write the model's predictions for each example "
+          "to this CSV file, instead of evaluating.");
 ABSL_FLAG(bool, int8, false,
-          "With --checkpoint: evaluate also with weights rounded to 8-bit "
+          "With --checkpoint: also evaluate with weights rounded to 8-bit "
           "integers.");
 
 namespace holdfast {
 namespace {
 
 constexpr char kDescription[] =
-    R"(trains a job's model, together with other workers, on variables that ps
-daemons hold.
+    R"(trains a job's model, together with other workers, on variables held by
+ps daemons.
 
   ps_worker --job=mnist.textproto --task_index=0 \
       --ps_hosts=localhost:2222 --worker_hosts=localhost:2230
 
-or, with --checkpoint, evaluates a model that was trained (`holdfast eval`).
+or, with --checkpoint, evaluates a trained model (`holdfast eval`).
 
 Exit codes (docs/operating/exit_codes.md): 0 the job is done; 1 it failed; 2 the
 flags, the job file or the data are wrong, or the place in the cluster is taken;
@@ -153,14 +154,14 @@ const std::vector<FlagGroup>& FlagGroups() {
   return *groups;
 }
 
-// A step that takes longer is told in the log.
+// A step that takes longer is logged.
 constexpr absl::Duration kLongStep = absl::Seconds(30);
-// Of an evaluator, for the coordinator's answer to its leave.
+// How long an evaluator waits for the coordinator's response to its leave.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDefaultInputThreads = 4;
 
-// What a worker may use of its machine.
+// The resources that a worker may use on its machine.
 struct Resources {
   Device device;
   DeviceOptions device_options;
@@ -168,7 +169,7 @@ struct Resources {
   std::string result_file;
 };
 
-// What flags and job file say, found to fit together.
+// The configuration in the flags and the job file, checked for consistency.
 struct Config : Resources {
   ClusterSpec cluster;
   TaskId task;
@@ -176,13 +177,14 @@ struct Config : Resources {
   bool is_chief = false;
   Credentials credentials;
   SameHostFlags same_host;
-  // As it stands in its file, by which workers recognize each other.
+  // The digest of the job before its open fields are resolved, by which the
+  // coordinator checks that all workers have the same job.
   std::string job_digest;
   proto::Job job;
   Replicas replicas;
   std::optional<HttpServer::Options> http;
   std::optional<HttpServer::Options> status_port;
-  // Null: nothing is traced.
+  // Null if nothing is traced.
   Tracer* tracer = nullptr;
 
   bool evaluates() const { return task.job == kEvaluatorJob; }
@@ -194,7 +196,8 @@ absl::Status CheckThreads(absl::string_view flag, int threads) {
       "--", flag, "=", threads, ": must be from 1 to ", kMaxThreads));
 }
 
-// It is written at the end of the job, which is late to learn of a mistake.
+// Checked at the start, because the file is written at the end of the job,
+// which is too late to learn of a mistake.
 absl::Status CheckResultFile(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   const std::filesystem::path folder =
@@ -202,19 +205,19 @@ absl::Status CheckResultFile(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--result_file=", path, ": a folder; name the file in it"));
+        "--result_file=", path, ": this is a folder; name a file in it"));
   }
   if (!std::filesystem::is_directory(folder, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--result_file=", path, ": there is no folder ",
-                     folder.string(), "; make it, or name another file"));
+                     folder.string(), "; create it, or name another file"));
   }
   return absl::OkStatus();
 }
 
 void Log(const std::string& line) { LOG(INFO) << line; }
 
-// Null where the flag is not given.
+// Returns null if the flag is not set.
 absl::StatusOr<std::unique_ptr<DataCache>> OpenDataCache(
     const std::string& folder) {
   if (folder.empty()) return nullptr;
@@ -234,7 +237,7 @@ absl::Status CheckJobOfTask(const TaskId& task) {
                    "\"evaluator\"; a ps is run by ps_server"));
 }
 
-// What is not encrypted must not leave this machine.
+// Unencrypted data must not leave this machine.
 absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
   const absl::Status status = cluster.CheckPsAreLocal();
   if (status.ok()) return status;
@@ -244,7 +247,7 @@ absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
                    "; encrypt with --tls_dir, or allow that with --insecure"));
 }
 
-// Sets all but the device.
+// Sets everything except the device.
 absl::Status ReadResources(Resources* resources) {
   resources->device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
   resources->device_options.tf32 = absl::GetFlag(FLAGS_tf32);
@@ -302,7 +305,7 @@ absl::StatusOr<Config> ReadConfig() {
   const std::string path = absl::GetFlag(FLAGS_job);
   if (path.empty()) {
     return absl::InvalidArgumentError(
-        "--job is needed: the file that says what to train");
+        "--job is required: the path of the job file");
   }
   absl::StatusOr<proto::Job> job = LoadJobFile(path);
   if (!job.ok()) return job.status();
@@ -325,8 +328,8 @@ absl::StatusOr<Config> ReadConfig() {
   return config;
 }
 
-// Which job was declared, before this worker joins it. Waits until one is;
-// where the chief is to declare it, there is none.
+// Returns the declared job, before this worker joins it. Waits until there is
+// one; returns nullopt to the chief that must declare it.
 // Errors: those of Cluster::Connect; CANCELLED when the job has ended in order.
 absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   Cluster::Options options{.cluster = config.cluster};
@@ -342,7 +345,7 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   auto cluster = Cluster::Connect(std::move(options));
   if (!cluster.ok()) return cluster.status();
   const absl::Time deadline = SteadyNow() + StartTimeout(config.job.timeouts());
-  // One that goes on is restored once its workers have come.
+  // A job that continues is restored only once its workers have joined.
   auto found = (*cluster)->GetDeclaredJob(deadline);
   if (!found.ok()) return found.status();
   if (found->has_value()) {
@@ -361,17 +364,18 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   return *std::move(job);
 }
 
-// Data and model: all that a worker has before it connects.
+// Data and model: everything that a worker has before it connects.
 struct Workshop {
   std::optional<JobData> data;
-  // Absent where examples come as they are.
+  // Absent if examples are not changed.
   std::optional<ImageAugmenter> augmenter;
-  // Null without one, and for a worker that does not evaluate.
+  // Null if the job has none, and for a worker that does not evaluate.
   std::unique_ptr<Dataset> test_set;
-  // By replica. The first, which reads what the others make, goes first.
+  // Indexed by replica. The first, which reads the others' memory, is destroyed
+  // first.
   std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<Model> model;
-  // For evaluations during training, where there is a test set.
+  // For evaluations during training, if there is a test set.
   std::unique_ptr<Backend> evaluation_backend;
   std::unique_ptr<Model> evaluation_model;
 
@@ -426,7 +430,7 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
     *model = *std::move(made);
     return absl::OkStatus();
   }
-  // Where the model could do with fewer classes, a label may be wrong.
+  // If the model would accept fewer classes, a label may be wrong.
   ExampleSpec any_classes = data.spec();
   any_classes.num_classes.reset();
   if (data.GreatestLabelPlace().empty() || !make(any_classes).ok()) {
@@ -444,7 +448,7 @@ absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
   options.seed = config.job.seed();
   options.max_shift = data.augmentation().shift();
   options.horizontal_flip = data.augmentation().horizontal_flip();
-  // What a pixel of 0 becomes, whatever it is multiplied by.
+  // The scaled value of a pixel of 0, which does not depend on the factor.
   const Dataset::Options inputs = Dataset::OptionsOf(data);
   options.fill = InputScaling{1, inputs.mean, inputs.stddev}.Of(0);
   auto made =
@@ -465,7 +469,8 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
   absl::Status status = MakeModel(config, registry, workshop->train_set(),
                                   backends, &workshop->model);
   if (!status.ok()) return status;
-  // By every worker: each may have to evaluate in the chief's place.
+  // Every worker checks this, because each may have to evaluate in the chief's
+  // place.
   status = CheckScores(config.job.evaluation(), workshop->model->Outputs(),
                        workshop->train_set().spec());
   if (!status.ok() || workshop->test_set == nullptr) return status;
@@ -497,7 +502,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
   }
   options.threads = config.reading.threads;
   options.table_fields = FieldsOf(*workshop.model);
-  // Where copies to a GPU can begin.
+  // Memory from which copies to a GPU can begin directly.
   options.allocate = [backend = workshop.backends.front().get()](int64_t size) {
     return backend->AllocateHost(size);
   };
@@ -563,7 +568,7 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   return options;
 }
 
-// Which step, or ticket, the worker is at, and since when: for the watchdog.
+// The step, or ticket, that the worker is at, and since when: for the watchdog.
 // Thread-safe.
 class StepInHand {
  public:
@@ -572,7 +577,7 @@ class StepInHand {
     step_ = step;
     since_ = SteadyNow();
   }
-  // The step is over before its end: the job was rolled back.
+  // The step was abandoned, because the job was rolled back.
   void Drop() {
     absl::MutexLock lock(&mutex_);
     step_.reset();
@@ -591,7 +596,7 @@ class StepInHand {
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Where --trace is given.
+// Starts the trace if --trace is set.
 absl::Status StartTrace(Config* config, Leaver* leaver) {
   if (absl::GetFlag(FLAGS_trace).empty()) return absl::OkStatus();
   const std::string task =
@@ -613,7 +618,7 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
   return exit_code;
 }
 
-// Of what is wrong by the job file.
+// Reports an error in the job file. Returns the exit code.
 int JobFileError(const absl::Status& status) {
   return UsageError(absl::Status(
       status.code(),
@@ -725,7 +730,7 @@ int Evaluate(const Config& config, const Registries& registries, Leaver* leaver,
   leaver->EndsByItself();
   const proto::JobState state = (*cluster)->state();
   const absl::Status left = (*cluster)->Leave("", SteadyNow() + kLeaveTimeout);
-  LOG_IF(WARNING, !left.ok()) << "cannot leave the cluster: " << left;
+  LOG_IF(WARNING, !left.ok()) << "failed to leave the cluster: " << left;
   if (status.ok() || IsOrderlyEnd(state.phase())) {
     LOG(INFO) << (state.phase() == proto::STOPPED ? state.reason()
                                                   : "the job is done");
@@ -734,15 +739,15 @@ int Evaluate(const Config& config, const Registries& registries, Leaver* leaver,
   return Fail(status, IsWorkersOwn(status, state) ? kExitRestart : kExitFailed);
 }
 
-// Sends a signal on to a thread that awaits it, and keeps it from this one.
+// Passes a signal on to a thread that waits for it, and blocks it in this one.
 void PassOn(int signal, siginfo_t*, void* context) {
   sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signal);
   kill(getpid(), signal);
 }
 
-// BeginDaemon blocks the stop signals in all threads to come, but OpenBLAS has
-// started some before main(), and the kernel may choose one of these to be
-// ended by a signal, and the process with it.
+// BeginDaemon blocks the stop signals in all threads that start later, but
+// OpenBLAS has started some before main(), and the kernel may deliver a signal
+// to one of these, which would end the process.
 void KeepStopSignalsFromEarlyThreads() {
   struct sigaction action = {};
   action.sa_sigaction = PassOn;
@@ -752,7 +757,7 @@ void KeepStopSignalsFromEarlyThreads() {
   }
 }
 
-// What --checkpoint asks for. Returns the exit code.
+// Runs the evaluation or prediction of --checkpoint. Returns the exit code.
 int RunOffline(const Registries& registries) {
   const auto fail = [](const absl::Status& status) {
     const bool wrong_use =
@@ -812,7 +817,7 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
             << config->cluster.num_ps() << " ps; job " << config->job.name();
 
   Readiness readiness;
-  // Before the data are read, which may take long.
+  // Started before the data are read, which may take long.
   const SteadyClock clock;
   Tracer cluster_tracer(
       {.max_spans = kMaxClusterTraceSpans, .on_demand = true});

@@ -10,13 +10,13 @@
 
 namespace holdfast {
 
-// What a program has of its own for job files to name.
+// The program's own models and data sources, which job files can name.
 struct Registries {
   ModelRegistry models;
   DatasetRegistry datasets;
 };
 
-// What a program may add to the training loop.
+// What a program can add to the training loop.
 struct WorkerHooks {
   // Called by the training thread before each step; in asynchronous jobs before
   // each ticket, with its number. `seed` is the job's.
@@ -27,23 +27,23 @@ struct WorkerHooks {
   std::function<void()> before_example;
 };
 
-// The whole of a worker daemon: a program with models or data sources of its
-// own fills the registries and calls this from its main()
-// (examples/custom_model/, examples/custom_data/).
+// The whole worker daemon: a program with its own models or data sources fills
+// the registries and calls this from its main() (examples/custom_model/,
+// examples/custom_data/).
 //
-//   1. Reads flags, TF_CONFIG and job file.
-//   2. Reads the data, makes the model.
+//   1. Reads the flags, TF_CONFIG and the job file.
+//   2. Reads the data and creates the model.
 //   3. Connects to the cluster, which compares job and data with those of the
 //      workers already there.
 //   4. Trains (client/failure.h) and leaves.
 //
-// SIGTERM and SIGINT make it step down: another, or itself started again, may
+// SIGTERM and SIGINT make it step down: another worker, or a restarted one, may
 // take its place.
 //
 // Returns the exit code of the process (common/process/daemon.h): kExitDone;
 // kExitFailed with the reason in the log; kExitUsage with what is wrong with
-// flags or job file; or kExitRestart when it was told to stop, was shut out, or
-// had ps or coordinator out of its reach (IsWorkersOwn in
+// the flags or the job file in the log; or kExitRestart when it was told to
+// stop, was fenced, or could not reach a ps or the coordinator (IsWorkersOwn in
 // client/failure.h).
 int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks = {});

@@ -1,5 +1,5 @@
-// LeakSanitizer asks for this at its start. gRPC's resolver (c-ares) loses some
-// bytes per channel to a name.
+// Called by LeakSanitizer at startup. gRPC's resolver (c-ares) leaks a few
+// bytes per channel to a host name.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcares\n";
 }

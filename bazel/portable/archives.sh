@@ -1,25 +1,27 @@
 #!/bin/bash
 # Builds the static, position-independent archives that --config=portable links
-# where Debian has none, and prints the folder that holds them.
+# and that Debian does not have, and prints the folder that holds them.
 #
 #   bazel/portable/archives.sh
 #
 # Debian's libprotobuf.a, libre2.a and libabsl_*.a are not position-independent,
-# its libglog.a needs libraries that have no such archive, and libzip, libisal and
-# prometheus-cpp have none. So these are built from Debian's source packages,
-# against the headers of the packages that are installed, in the same versions.
+# its libglog.a needs libraries without such archives, and libzip, libisal and
+# prometheus-cpp have no archives. So these are built from Debian's source
+# packages, in the versions of the installed packages and against their headers.
 # gRPC, OpenSSL, c-ares, zlib, libpng, libjpeg and OpenBLAS come from Debian's
 # archives.
 #
-# Needs apt-get, dpkg-dev, cmake and the packages of deploy/local/setup.sh; no
-# root. Sources are listed in a list of the script's own, the system's stay as
-# they are. The result is kept in ~/.cache/holdfast-portable, by versions.
+# Needs apt-get, dpkg-dev, cmake and the packages of deploy/local/setup.sh, but
+# not root. The script uses a sources list of its own and leaves the system's
+# lists unchanged. The result is kept in ~/.cache/holdfast-portable, by
+# versions.
 set -euo pipefail
 
 script=$(readlink -f "$0")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-portable
 
-# Source package, and the installed package whose headers we compile against.
+# Source packages, and the installed packages against whose headers they are
+# compiled.
 packages=(
   abseil=libabsl-dev
   re2=libre2-dev
@@ -37,7 +39,7 @@ fail() {
 
 declare -A versions
 for pair in "${packages[@]}"; do
-  # The version of the source, without that of a rebuild: 1.7.3-1+b1.
+  # The version of the source, without the suffix of a rebuild: 1.7.3-1+b1.
   versions[${pair%%=*}]=$(dpkg-query -W -f '${source:Version}' "${pair##*=}") ||
     fail "${pair##*=} is not installed: run deploy/local/setup.sh"
 done
@@ -65,7 +67,7 @@ cd "$work"
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 mkdir -p lists/partial cache/archives/partial
-# Where this machine has its packages from.
+# The origin of this machine's packages.
 # shellcheck disable=SC2016
 apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' |
   sort -u | while read -r site suite; do
@@ -87,7 +89,7 @@ for pair in "${packages[@]}"; do
     fail "the source of $name ${versions[$name]} cannot be had"
   mv "$name"-*/ "$name"
 done
-# The assembler of libisal's checksums.
+# The assembler for libisal's checksums.
 nasm=$(command -v nasm || true)
 if [ -z "$nasm" ]; then
   apt apt-get download nasm
@@ -98,7 +100,7 @@ fi
 # ---- The archives ----
 
 flags="-O2 -fPIC -DNDEBUG -ffunction-sections -fdata-sections -w"
-# archive NAME COMPILER+FLAGS < files: libNAME.a of them.
+# archive NAME COMPILER+FLAGS < files: makes libNAME.a of the files.
 archive() {
   mkdir -p "objects/$1" lib
   while read -r file; do
@@ -118,8 +120,8 @@ echo "protobuf" && sed -n 's:^ *\${protobuf_SOURCE_DIR}/\(.*\.cc\)$:protobuf/\1:
   protobuf/cmake/libprotobuf{,-lite}.cmake | sort -u |
   archive protobuf "g++ -c -std=c++17 $flags -DHAVE_PTHREAD -DHAVE_ZLIB -Iprotobuf/src"
 
-# The part without a web server: our own serves its pages. No generated header
-# but the one that says what a shared library exports.
+# Only the part without a web server, because Holdfast's own serves the pages.
+# The only generated header is the one for a shared library's exports.
 echo "prometheus-cpp core"
 mkdir -p exports/prometheus/detail
 echo "#define PROMETHEUS_CPP_CORE_EXPORT" > exports/prometheus/detail/core_export.h
@@ -135,7 +137,7 @@ cmake -S libzip -B libzip/build -DCMAKE_BUILD_TYPE=Release \
 make --silent -C libzip/build -j "$(nproc)" zip
 cp libzip/build/lib/libzip.a lib/
 
-# Debian's has its flags in gflags and its stack traces from libunwind, whose
+# Debian's build uses gflags for its flags and libunwind for stack traces, whose
 # archives are not position-independent.
 echo "glog"
 cmake -S google-glog -B google-glog/build -DCMAKE_BUILD_TYPE=Release \

@@ -1,14 +1,14 @@
-"""@portable//:archives: all libraries but glibc's, as static archives.
+"""@portable//:archives: all libraries except glibc's, as static archives.
 
-What --config=portable links in place of the libraries of bazel/system.bzl: the
-archives that bazel/portable/archives.sh makes, and Debian's own. One group, of
-which the linker takes what is needed.
+With --config=portable these replace the libraries of bazel/system.bzl: the
+archives made by bazel/portable/archives.sh, and Debian's own. They form one
+group, from which the linker takes what it needs.
 
-The folder is that of HOLDFAST_PORTABLE, or else the newest that the script has
-made. Bazel asks for it only where the config is used.
+The folder is $HOLDFAST_PORTABLE, otherwise the newest one made by the script.
+Bazel only needs it if the config is used.
 """
 
-# Of archives.sh.
+# Made by archives.sh.
 _BUILT = [
     "absl",
     "re2",
@@ -20,8 +20,8 @@ _BUILT = [
     "glog",
 ]
 
-# Debian's. libstdc++ and libgcc_eh are GCC's; RE2's tables of characters, which
-# its source package lacks, are data, and so fit from libre2.a.
+# Debian's. libstdc++ and libgcc_eh come from GCC. RE2's character tables, which
+# its source package lacks, are data, so those in libre2.a can be used.
 _DEBIAN = [
     "re2",
     "grpc++",
@@ -55,10 +55,11 @@ def _portable_impl(ctx):
         folder = cache + "/holdfast-portable/current"
     folder = ctx.path(folder)
     if not folder.exists:
-        fail("\n\nThe static archives are not there. Make them:\n    bazel/portable/archives.sh\n")
+        fail("\n\nThe static archives are missing. Build them:\n    bazel/portable/archives.sh\n")
     folder = str(folder.realpath)
     linkopts = (
-        # Our own definitions go before Abseil's (common/base/steady_waits.cc).
+        # Holdfast's definitions must precede Abseil's
+        # (common/base/steady_waits.cc).
         ["-Wl,-z,muldefs", "-Wl,-z,defs", "-Wl,--start-group"] +
         ["%s/lib%s.a" % (folder, name) for name in _BUILT] +
         ["-l:lib%s.a" % name for name in _DEBIAN] +

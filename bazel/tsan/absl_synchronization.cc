@@ -1,14 +1,14 @@
-// Tells ThreadSanitizer what Abseil's locks order.
+// Tells ThreadSanitizer about the order that Abseil's locks establish.
 //
 // Debian's libabsl is not built with ThreadSanitizer, which therefore sees
 // neither the atomics in absl::Mutex nor any order between two critical
-// sections, and would report all that a Mutex guards as a race. The functions
-// below stand before Abseil's own (the dynamic linker takes the executable's
-// first, for gRPC's locks too), call those, and declare the order.
+// sections, and would report accesses guarded by a Mutex as races. The
+// functions below override Abseil's own (the dynamic linker prefers the
+// executable's, for gRPC's locks too), call them, and declare the order.
 //
-// A reader's unlock is declared to happen before the next reader's lock, though
-// it need not: a race between two readers of the same lock is not found.
-// absl::Mutex's own deadlock detection is as in Abseil.
+// A reader's unlock is declared to happen before the next reader's lock,
+// although it need not: races between two readers of the same lock are not
+// found. absl::Mutex's own deadlock detection works as in Abseil.
 
 #include <sanitizer/tsan_interface.h>
 
@@ -20,8 +20,8 @@
 #include "bazel/tsan/next.h"
 
 extern "C" const char* __tsan_default_options() {
-  // Libraries without instrumentation synchronize in ways that are not seen;
-  // what they do inside themselves is not reported.
+  // Libraries without instrumentation synchronize in ways that ThreadSanitizer
+  // does not see; races inside them are not reported.
   return "ignore_noninstrumented_modules=1:halt_on_error=1";
 }
 
@@ -32,8 +32,8 @@ void Releasing(const void* object) {
   __tsan_release(const_cast<void*>(object));
 }
 
-// Conditions are evaluated inside Abseil, by whichever thread holds the lock;
-// so a thread must release what the condition refers to before it waits.
+// Conditions are evaluated inside Abseil, by whichever thread holds the lock,
+// so a thread must release the data of its condition before it waits.
 class OrderedCondition {
  public:
   OrderedCondition(const absl::Mutex* mutex, const absl::Condition& condition)
@@ -220,13 +220,13 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   return result;
 }
 
-// The waits below return without the lock when they need not wait.
+// The waits below return without taking the lock if they need not wait.
 
 void Notification::Notify() {
   HOLDFAST_ABSEIL(void(Notification*), "12Notification6NotifyEv");
   Releasing(this);
-  // HasBeenNotified() is inline, so its atomic load is seen and acquires what
-  // was released there; the flag follows the mutex.
+  // HasBeenNotified() is inline, so its atomic load is instrumented and
+  // acquires what was released there; the flag follows the mutex.
   Releasing(reinterpret_cast<const char*>(this) + sizeof(Mutex));
   abseil(this);
 }

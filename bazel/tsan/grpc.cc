@@ -1,9 +1,10 @@
-// Tells ThreadSanitizer that what is handed to gRPC with a tag happens before
-// the tag comes back: libgrpc passes it from thread to thread without a lock
-// that bazel/tsan/absl_synchronization.cc would see. Callbacks of calls are
-// covered as well; their thread takes them out of a completion queue by these
+// Tells ThreadSanitizer that handing a tag to gRPC happens before the tag comes
+// back: libgrpc passes tags from thread to thread without a lock that
+// bazel/tsan/absl_synchronization.cc would see. Callbacks of calls are covered
+// as well, because their thread takes them out of a completion queue by the
 // same functions. libgrpc++ sets alarms without libgrpc's public functions, so
-// its own stand here, too; callbacks of alarms are handed over under a lock.
+// its own functions are overridden too; callbacks of alarms are handed over
+// under a lock.
 
 #include <grpc/grpc.h>
 #include <grpcpp/alarm.h>
@@ -96,8 +97,7 @@ void Alarm::SetInternal(CompletionQueue* queue, gpr_timespec deadline,
   next(this, queue, deadline, tag);
 }
 
-// The tag is the caller's; libgrpc's, which is in grpc_event, may be
-// libgrpc++'s.
+// The caller's tag. The tag in grpc_event, libgrpc's, may be one of libgrpc++.
 CompletionQueue::NextStatus CompletionQueue::AsyncNextInternal(
     void** tag, bool* ok, gpr_timespec deadline) {
   static auto* const next = ::holdfast::tsan::Next<NextStatus(

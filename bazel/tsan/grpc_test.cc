@@ -11,11 +11,13 @@ namespace {
 
 constexpr int kRounds = 100;
 
-// Long ago: an alarm that is not over at once passes through gRPC's locks.
+// In the past, because an alarm that is not due at once passes through gRPC's
+// locks.
 const std::chrono::system_clock::time_point kAtOnce;
 
-// What was written before an alarm was set is read, and changed, by the thread
-// that takes its tag out of the queue. It comes late: gRPC takes no lock then.
+// The thread that takes an alarm's tag out of the queue reads and changes data
+// written before the alarm was set. That thread comes late, so that gRPC takes
+// no lock.
 TEST(GrpcTest, AnAlarmIsOrderedBeforeItsTag) {
   grpc::CompletionQueue queue;
   std::atomic<bool> all_set{false};

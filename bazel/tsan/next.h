@@ -1,4 +1,4 @@
-// The function that the dynamic linker would have taken without ours.
+// The function that the dynamic linker would have chosen without the override.
 #ifndef HOLDFAST_BAZEL_TSAN_NEXT_H_
 #define HOLDFAST_BAZEL_TSAN_NEXT_H_
 

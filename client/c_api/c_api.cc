@@ -1,4 +1,4 @@
-// The functions of holdfast.h: each looks its handle up, tests its arguments,
+// The functions of holdfast.h: each looks up its handle, checks its arguments,
 // and makes one call.
 
 #include <cmath>
@@ -69,13 +69,14 @@ Error BadHandle(const void* handle) {
     return Error(HOLDFAST_BAD_HANDLE,
                  absl::StrCat("the ", name,
                               " belongs to the process that this one was "
-                              "forked from; start processes by spawn"));
+                              "forked from; start processes with spawn"));
   }
-  return Error(HOLDFAST_BAD_HANDLE,
-               handle == nullptr
-                   ? absl::StrCat("the handle of the ", name, " is NULL")
-                   : absl::StrCat("there is no such ", name,
-                                  ": it was closed or freed, or is none"));
+  return Error(
+      HOLDFAST_BAD_HANDLE,
+      handle == nullptr
+          ? absl::StrCat("the handle of the ", name, " is NULL")
+          : absl::StrCat("there is no such ", name,
+                         ": it was closed or freed, or is not a handle"));
 }
 
 absl::Time Until(int64_t timeout_ms) {
@@ -87,14 +88,14 @@ Error Null(absl::string_view argument) {
   return Invalid(absl::StrCat(argument, " is NULL"));
 }
 
-// What malloc gives, so that any language could free it.
+// Allocates with malloc, so that any language could free it.
 char* CopyOf(const std::string& text) {
   char* const copy = static_cast<char*>(std::malloc(text.size() + 1));
   std::memcpy(copy, text.c_str(), text.size() + 1);
   return copy;
 }
 
-// Calls `function` with what `handle` stands for.
+// Calls `function` with the object behind `handle`.
 template <typename T, typename Function>
 int32_t With(const void* handle, holdfast_error** error, Function function) {
   const std::shared_ptr<T> object = Find<T>(handle);
@@ -115,7 +116,7 @@ TrainingLoop::Gradient GradientOf(uint64_t examples, double loss,
 
 Error NoVariables() {
   return Invalid(
-      "there are no variables yet: holdfast_await_variables comes first");
+      "there are no variables yet: call holdfast_await_variables first");
 }
 
 Error ReadRowUses(const holdfast_rows* rows, size_t count,
@@ -130,7 +131,7 @@ Error ReadRowUses(const holdfast_rows* rows, size_t count,
   return Error();
 }
 
-// `memory`: by variable, or empty: none.
+// `memory`: indexed by variable; may be empty.
 int32_t StartLoop(holdfast_cluster* cluster,
                   std::vector<absl::Span<float>> memory,
                   const holdfast_option* options, size_t num_options,
@@ -187,7 +188,7 @@ int32_t holdfast_connect(const holdfast_option* options, size_t num_options,
     return Report(BadHandle<Connection>(nullptr), error);
   }
   BeginLog();
-  // Debian builds Abseil with a search for cycles of locks at each Lock.
+  // Debian builds Abseil with deadlock detection at each Lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const char* const tf_config = std::getenv("TF_CONFIG");
   auto place =

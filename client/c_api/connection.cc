@@ -13,11 +13,12 @@
 namespace holdfast::c_api {
 namespace {
 
-// How long a wait may go on without a look at whether it is still wanted.
+// How long a wait may last before checking whether it is still wanted.
 constexpr absl::Duration kSlice = absl::Milliseconds(100);
 constexpr absl::Duration kMargin = absl::Seconds(30);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
-// However long a checkpoint takes to be written: the coordinator judges it.
+// Generous, because the coordinator limits how long writing a checkpoint may
+// take.
 constexpr absl::Duration kSaveTimeout = absl::Hours(1);
 constexpr absl::Duration kPinHold = absl::Minutes(10);
 
@@ -38,7 +39,7 @@ Error CheckMemory(const std::vector<VariableFacts>& variables,
   return Error();
 }
 
-// Whether an error says that the job has ended in order.
+// Whether an error means that the job has ended in an orderly way.
 bool IsEndOf(const Cluster& cluster, const absl::Status& error) {
   const proto::JobPhase phase = cluster.state().phase();
   return (absl::IsFailedPrecondition(error) && phase == proto::DONE) ||
@@ -91,7 +92,7 @@ absl::Status Connection::Connect() {
   Cluster::Options options = place_.connect;
   options.tracer = tracer();
   options.cluster_tracer = &cluster_tracer_;
-  // How much of the computation is input, only the caller's program knows.
+  // Only the caller's program knows how much of the computation is input.
   options.report = [this] {
     TaskReport report = meter_.Report();
     if (!tells_of_input_) report.input_wait.reset();
@@ -123,7 +124,7 @@ void Connection::Close() {
   if (cluster != nullptr) cluster->Cancel();
   cluster.reset();
   if (loop != nullptr) loop->Drop();
-  // Waits for all calls, of which one may have made the cluster just now.
+  // Waits for all calls, one of which may just have created the cluster.
   std::unique_ptr<BackgroundCalls> calls;
   {
     absl::MutexLock lock(&mutex_);
@@ -200,7 +201,7 @@ Error Connection::CheckConnected() const {
         absl::StrCat(place_.connect.task.ToString(), " has left the cluster"));
   }
   if (cluster() == nullptr) {
-    return Invalid("not connected yet: holdfast_await_connected comes first");
+    return Invalid("not connected yet: call holdfast_await_connected first");
   }
   return Error();
 }
@@ -250,7 +251,7 @@ Error Connection::Declare(const std::string& text,
       [this](Cluster* cluster, Nothing*) { return DeclareTo(cluster); },
       &nothing);
   if (error.kind == HOLDFAST_INVALID || error.kind == HOLDFAST_REFUSED) {
-    // It may be declared better.
+    // The caller may declare something better.
     own_.Withdraw();
   }
   return error;
@@ -260,19 +261,19 @@ absl::Status Connection::DeclareTo(Cluster* cluster) const {
   if (!is_chief()) return absl::OkStatus();
   const absl::Status status =
       cluster->Declare(own_.declaration(), StartDeadline());
-  // A chief that was started again may have made other first values; what
-  // differs besides is found by CheckStanding.
+  // A restarted chief may have made other first values; any other difference is
+  // found by CheckStanding.
   if (absl::IsAlreadyExists(status) && own_.first_values() != nullptr) {
     return absl::OkStatus();
   }
-  // There is nothing to declare any more, as the next wait says.
+  // There is nothing left to declare, as the next wait reports.
   if (IsEndOf(*cluster, status)) return absl::OkStatus();
   return status;
 }
 
 absl::Status Connection::AwaitVariablesOf(Cluster* cluster) const {
-  // A restore may take as long as it moves: the coordinator judges it, and
-  // without a word of the coordinator the wait ends too.
+  // A restore may take any time as long as it makes progress: the coordinator
+  // watches over it, and if the coordinator is silent, the wait ends, too.
   return cluster->AwaitVariables(absl::InfiniteFuture(), own_.first_values());
 }
 
@@ -280,7 +281,7 @@ Error Connection::AwaitVariables(absl::Time until) {
   if (Error error = CheckConnected(); !error.ok()) return error;
   if (has_variables_) return Error();
   if (is_chief() && !own_.taken()) {
-    return Invalid("this is the chief: holdfast_declare comes first");
+    return Invalid("this is the chief: call holdfast_declare first");
   }
   Nothing nothing;
   return Await<Nothing>(
@@ -312,7 +313,7 @@ std::shared_ptr<const Declared> Connection::declared() const {
 }
 
 int32_t Connection::ExitCodeWithoutValues() const {
-  // Another start would find no more of a job that was finished before.
+  // Starting again would find no more of a job that had already finished.
   return finished_before_ && !is_client() ? kExitDone : kExitFailed;
 }
 
@@ -360,16 +361,16 @@ Error Connection::ReportEvaluation(
 Error Connection::NextEvaluation(
     absl::Time until, std::optional<proto::CheckpointName>* checkpoint) {
   if (place_.connect.task.job != kEvaluatorJob) {
-    return Invalid(
-        absl::StrCat(place_.connect.task.ToString(),
-                     " is no evaluator: connect with job_name \"evaluator\""));
+    return Invalid(absl::StrCat(
+        place_.connect.task.ToString(),
+        " is not an evaluator: connect with job_name \"evaluator\""));
   }
   using Found = std::optional<proto::CheckpointName>;
   return Await<Found>(
       &next_evaluation_, until,
       [](Cluster* cluster, Found* found) -> absl::Status {
-        // Training may go on for days without a checkpoint that is due; a
-        // coordinator that is lost ends the wait.
+        // Training may continue for days until a checkpoint is due; the loss of
+        // the coordinator ends the wait.
         auto next = cluster->NextEvaluation(absl::InfiniteFuture());
         if (!next.ok()) return next.status();
         *found = *std::move(next);
@@ -389,7 +390,7 @@ Error Connection::Leave(const std::string& reason, absl::Time until) {
       &nothing);
   if (!error.ok()) return error;
   left_ = true;
-  // What is under way would wait for answers that will not come.
+  // Operations in progress would wait for answers that will never arrive.
   if (const auto cluster = this->cluster()) cluster->Cancel();
   return error;
 }
@@ -420,7 +421,7 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
   }
   if (!self->has_variables_) {
     return Invalid(
-        "there are no variables yet: holdfast_await_variables comes first");
+        "there are no variables yet: call holdfast_await_variables first");
   }
   if (Error error = CheckMemory(*self->variables(), memory); !error.ok()) {
     return error;
@@ -435,7 +436,8 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
   absl::MutexLock lock(&self->mutex_);
   if (self->closing_) return Closed();
   if (!self->loop_.expired()) {
-    return Invalid("there is a loop: free it before another one is begun");
+    return Invalid(
+        "a loop already exists: free it before starting another one");
   }
   options.enter = [connection = self.get(), cluster = self->cluster_.get()] {
     absl::Status status = connection->DeclareTo(cluster);
@@ -456,7 +458,7 @@ Error Connection::StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
   if (Error error = CheckConnected(); !error.ok()) return error;
   if (!has_variables_) {
     return Invalid(
-        "there are no variables yet: holdfast_await_variables comes first");
+        "there are no variables yet: call holdfast_await_variables first");
   }
   if (const proto::JobState state = cluster()->state();
       finished_before_ && state.phase() == proto::STOPPED) {
@@ -464,7 +466,7 @@ Error Connection::StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
   }
   if (finished_before_) {
     return Error(HOLDFAST_UNAVAILABLE,
-                 "the job was finished before, and has no variables any more; "
+                 "the job has already finished, and no longer has variables; "
                  "its last checkpoint holds them",
                  ExitCodeWithoutValues());
   }

@@ -37,30 +37,31 @@ namespace holdfast::c_api {
 
 class Loop;
 
-// What a cluster's handle stands for: the calls to a Cluster that may take
-// long, each in the background, and what they have come to.
+// The object behind a cluster's handle: makes the calls to a Cluster that may
+// take long in the background, and keeps their results.
 //
-// What has been begun is waited for again by the same call. Thread-safe.
+// Repeating a call continues to wait for the operation already begun.
+// Thread-safe.
 class Connection {
  public:
   explicit Connection(Place place);
   // Closes.
   ~Connection();
 
-  // Where a trace is asked for; before Start.
-  // Errors: INVALID_ARGUMENT when its file cannot be made.
+  // Starts a trace, if one is requested. Must be called before Start.
+  // Errors: INVALID_ARGUMENT if its file cannot be created.
   absl::Status StartTrace();
   // Begins to connect.
   void Start();
 
   Error AwaitConnected(absl::Time until);
   const Place& place() const { return place_; }
-  // Null where nothing is traced.
+  // Null if nothing is traced.
   Tracer* tracer() const {
     return trace_ == nullptr ? nullptr : trace_->tracer();
   }
   bool is_client() const;
-  // A worker or the chief.
+  // Whether this is a worker or the chief.
   bool trains() const;
   bool is_chief() const { return trains() && place_.replica == 0; }
   Error Declare(const std::string& text,
@@ -68,51 +69,53 @@ class Connection {
   Error AwaitVariables(absl::Time until);
   Error GetStatus(absl::Time until, std::string* json);
   Error SaveCheckpoint(absl::Time until, uint64_t* step);
-  // `checkpoint`: that was evaluated, if it was one.
+  // `checkpoint`: the checkpoint that was evaluated, if any.
   Error ReportEvaluation(const proto::EvaluationResult& result,
                          const std::optional<proto::CheckpointName>& checkpoint,
                          absl::Time until);
-  // Nothing: there is none left.
+  // `*checkpoint` becomes nullopt if there is none left.
   Error NextEvaluation(absl::Time until,
                        std::optional<proto::CheckpointName>* checkpoint);
   Error Leave(const std::string& reason, absl::Time until);
 
-  // Ends all threads and connections, and with them all loops and pulls.
+  // Ends all threads and connections, and thereby all loops and pulls.
   void Close();
 
   // Set once AwaitVariables has succeeded; null before.
   const std::vector<VariableFacts>* variables() const;
   std::shared_ptr<const Declared> declared() const;
 
-  // What a worker ends with that asks for the final values of a job that is
-  // done, and cannot have them.
+  // The exit code of a worker that requests the final values of a job that is
+  // done, and cannot read them.
   int32_t ExitCodeWithoutValues() const;
 
-  // Begins a loop on `self`. `memory`: as TrainingLoop::Options has it.
-  // Errors: INVALID before AwaitVariables, or while there is one, and for
-  // memory of another size than its variable.
+  // Starts a loop on `self`. `memory`: see TrainingLoop::Options.
+  // Errors: INVALID before AwaitVariables, while another loop exists, or for
+  // memory that does not have its variable's size.
   static Error StartLoop(const std::shared_ptr<Connection>& self, bool strict,
                          std::vector<absl::Span<float>> memory,
                          std::shared_ptr<Loop>* loop);
-  // From here on the share of input in the training time is reported.
+  // From now on the share of input in the training time is reported.
   void TellsOfInput() { tells_of_input_ = true; }
-  // Reads all values, of at least this step, in the background, and the rows
-  // that `rows` becomes a request for.
+  // Reads all values, of at least step `min_step`, and the rows `uses`, in the
+  // background. `rows` becomes the request for these rows.
   // Errors: INVALID, naming the table.
   Error StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
                   client::RowRequest* rows, std::shared_ptr<Parameters> into,
                   std::shared_ptr<BackgroundCalls::Call>* call);
 
-  // The error of a call; of one that is not over yet, with what it waits for.
+  // OfCall: the error of a call that has ended. NotYet: the error of one that
+  // has not, with what it waits for.
   Error OfCall(const absl::Status& status) const;
   Error NotYet() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Calls `done` with times not too far ahead until it returns true, and
-  // returns true; false after `until`, or once `given_up`.
+  // Calls `done` repeatedly, with times not too far ahead, until it returns
+  // true, and then returns true. Returns false at `until`, or once `given_up`
+  // is set.
   static bool Wait(absl::Time until, const std::atomic<bool>& given_up,
                    absl::FunctionRef<bool(absl::Time)> done);
 
  private:
-  // A call, and where its result goes.
+  // A call and the place for its result.
   template <typename Result>
   struct Pending {
     std::shared_ptr<BackgroundCalls::Call> call;
@@ -120,24 +123,24 @@ class Connection {
   };
   struct Nothing {};
 
-  // Begins `function`, unless `*pending` is under way, and waits for it. What
-  // it comes to, or TIMED_OUT.
+  // Starts `function`, unless `*pending` is in progress, and waits for it.
+  // Returns its error, or TIMED_OUT.
   template <typename Result>
   Error Await(Pending<Result>* pending, absl::Time until,
               std::function<absl::Status(Cluster*, Result*)> function,
               Result* result) ABSL_LOCKS_EXCLUDED(mutex_);
   Error AwaitCall(BackgroundCalls::Call* call, absl::Time until);
 
-  // INVALID before it is connected, and after it has left.
+  // INVALID before the cluster is connected, and after leaving it.
   Error CheckConnected() const;
-  // Null before it is connected, and once it is closed.
+  // Null before it is connected and after it is closed.
   std::shared_ptr<Cluster> cluster() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Null once it is closed.
+  // Null once the cluster is closed.
   std::shared_ptr<BackgroundCalls::Call> Begin(
       std::function<absl::Status()> function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // In the background.
+  // These run in the background.
   absl::Status Connect();
   absl::Status DeclareTo(Cluster* cluster) const;
   absl::Status AwaitVariablesOf(Cluster* cluster) const;
@@ -145,25 +148,25 @@ class Connection {
   absl::Status Pull(Cluster* cluster, GlobalStep min_step,
                     Parameters* into) const;
 
-  // For calls that wait for the start, for a step, for an answer.
+  // Deadlines of calls that wait for the start, for a step, or for an answer.
   absl::Time StartDeadline() const;
   absl::Time StepDeadline() const;
   absl::Time AnswerDeadline() const;
 
   const Place place_;
   const SteadyClock clock_;
-  // Of all that follows.
+  // Records everything below.
   std::unique_ptr<TraceFile> trace_;
   // For traces of the whole cluster.
   Tracer cluster_tracer_{
       {.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   PhaseMeter meter_{&clock_, &cluster_tracer_};
-  // The caller's program says when it waits for input.
+  // The caller's program reports when it waits for input.
   std::atomic<bool> tells_of_input_{false};
   std::atomic<bool> closing_{false};
 
   mutable absl::Mutex mutex_;
-  // What is waited for, as last told.
+  // What is waited for, as last reported.
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<BackgroundCalls::Call> connecting_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Cluster> cluster_ ABSL_GUARDED_BY(mutex_);
@@ -184,10 +187,10 @@ class Connection {
       ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> leaving_ ABSL_GUARDED_BY(mutex_);
 
-  // There is one at most; dropped before it goes.
+  // There is at most one; Drop is called before it is destroyed.
   std::weak_ptr<Loop> loop_ ABSL_GUARDED_BY(mutex_);
 
-  // Null once it is closed.
+  // Null once the cluster is closed.
   std::unique_ptr<BackgroundCalls> calls_ ABSL_GUARDED_BY(mutex_) =
       std::make_unique<BackgroundCalls>();
 };

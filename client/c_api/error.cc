@@ -14,7 +14,7 @@ struct holdfast_error {
 namespace holdfast::c_api {
 namespace {
 
-// As a ps_worker that ends because of it.
+// The exit code of a ps_worker that ends because of such an error.
 int32_t ExitCodeOf(holdfast_kind kind) {
   switch (kind) {
     case HOLDFAST_OK:
@@ -93,7 +93,7 @@ Error OfCluster(const absl::Status& status, const Cluster& cluster) {
     case Failure::kJobStopped:
       return WithMessage(HOLDFAST_STOPPED, status);
     case Failure::kUnavailable:
-      // What was waited for too long is the job's own fault.
+      // A wait that timed out is the job's own fault.
       return Error(
           HOLDFAST_UNAVAILABLE, std::string(status.message()),
           IsWorkersOwn(status, cluster.state()) ? kExitRestart : kExitFailed);
@@ -129,7 +129,7 @@ std::string TaskIn(absl::string_view message) {
   size_t end = task + kTask.size();
   while (end < message.size() && absl::ascii_isdigit(message[end])) ++end;
   const absl::string_view found = message.substr(begin, end - begin);
-  // Two names, of which the first is none.
+  // The match spans two names, the first of which is not a task.
   if (found.find(' ') != absl::string_view::npos) {
     return TaskIn(message.substr(begin + 1));
   }

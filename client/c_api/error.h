@@ -26,21 +26,23 @@ struct Error {
   int32_t exit_code = 0;
 };
 
-// Of an argument or the order of calls.
+// An error in an argument or in the order of calls.
 Error Invalid(std::string message);
-// Of a cluster that is closed.
+// The error of a cluster that is closed.
 Error Closed();
-// Of Cluster::Connect.
+// Converts an error of Cluster::Connect.
 Error OfConnecting(const absl::Status& status);
-// Of all other calls to a cluster.
+// Converts an error of any other call to a cluster.
 Error OfCluster(const absl::Status& status, const Cluster& cluster);
-// Of a checkpoint's files.
+// Converts an error of a checkpoint's files.
 Error OfFiles(const absl::Status& status);
 
-// "/job:ps/task:1", the first in `message`; empty where there is none.
+// The first task in `message`, such as "/job:ps/task:1"; empty if there is
+// none.
 std::string TaskIn(absl::string_view message);
 
-// What a function of the C API returns, and does with its last argument.
+// Sets the last argument of a function of the C API, and returns the function's
+// result.
 int32_t Report(Error result, holdfast_error** error);
 
 }  // namespace holdfast::c_api

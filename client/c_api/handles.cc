@@ -21,7 +21,7 @@ struct Table {
   std::map<uintptr_t, std::shared_ptr<void>> objects ABSL_GUARDED_BY(mutex);
 };
 
-// Never destroyed: threads may use it until the process has ended.
+// Never destroyed: threads may use it until the process ends.
 Table& TheTable() {
   static Table* const table = new Table;
   return *table;

@@ -6,26 +6,26 @@
 
 namespace holdfast::c_api {
 
-// What the handles of the C API stand for. A handle is a number that is given
-// once and never again, so whatever a caller passes can be looked up: what was
-// closed, is of another kind, or belongs to the process that this one was
-// forked from, is not found.
+// The objects behind the handles of the C API. A handle is a number that is
+// never reused, so any value that a caller passes can be looked up safely: a
+// handle that was closed, is of another kind, or belongs to the process that
+// this one was forked from, is not found.
 //
 // Thread-safe.
 class Handles {
  public:
   enum class Kind : uintptr_t { kCluster = 1, kLoop = 2, kValues = 3 };
 
-  // To be called before anything is made that does not survive a fork, by
-  // whoever makes it: in a child that is forked afterwards, IsForkedChild() is
-  // true, and there are no handles.
+  // Must be called before anything is created that does not survive a fork. In
+  // a child that is forked afterwards, IsForkedChild() is true, and there are
+  // no handles.
   static void Begin();
   static bool IsForkedChild();
 
   static void* Add(Kind kind, std::shared_ptr<void> object);
   // Null: there is no such handle.
   static std::shared_ptr<void> Find(Kind kind, const void* handle);
-  // The same, and the handle is no more.
+  // The same, and removes the handle.
   static std::shared_ptr<void> Remove(Kind kind, const void* handle);
 };
 

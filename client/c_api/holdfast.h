@@ -1,6 +1,8 @@
-/* Holdfast in C: train on variables that a cluster of parameter servers holds.
+/* Holdfast in C: training on variables that a cluster of parameter servers
+ * holds.
  *
- * A program does, in short (error handling left out; examples/c/ has it whole):
+ * A program in outline (without error handling; see examples/c/ for a complete
+ * one):
  *
  *   holdfast_cluster* cluster;
  *   holdfast_connect(NULL, 0, &cluster, &error);            // TF_CONFIG
@@ -25,32 +27,32 @@
  *
  * Errors. Functions that can fail return a holdfast_kind, HOLDFAST_OK on
  * success. Where `error` is not NULL, *error becomes NULL on success and a new
- * error otherwise, which the caller frees with holdfast_error_free. The old
- * content of *error is not looked at. On failure other outputs are untouched,
- * unless their function says otherwise.
+ * error otherwise, which the caller frees with holdfast_error_free. The
+ * previous content of *error is ignored. On failure other outputs are left
+ * unchanged, unless the function's description says otherwise.
  *
- * Waits. Functions with a `timeout_ms` wait at most that long; below 0, without
- * limit; 0, not at all. HOLDFAST_TIMED_OUT is not the end of anything: what was
- * begun goes on, and the same call continues to wait for it. A caller who must
- * look at signals (Python, R, Julia) waits in portions of 100 ms. The limits
- * that end a wait for good are those of the job: start, step and recovery
- * timeouts, which every wait has, so none lasts for ever.
+ * Waits. Functions with a `timeout_ms` wait at most that long; a negative value
+ * means no limit, and 0 does not wait. HOLDFAST_TIMED_OUT ends nothing: the
+ * operation continues, and the same call resumes the wait. Callers that must
+ * handle signals (Python, R, Julia) should wait 100 ms at a time. The job's
+ * start, step and recovery timeouts end waits for good; every wait has one, so
+ * none lasts forever.
  *
- * Handles. A handle is a number in the shape of a pointer; it is never
- * dereferenced. One that is NULL, was closed or freed, is of another kind, or
- * was made by the process that this one was forked from, is recognised:
- * functions return HOLDFAST_BAD_HANDLE. Freeing such a handle does nothing.
+ * Handles. A handle is a number of pointer type; it is never dereferenced. For
+ * a handle that is NULL, was closed or freed, is of the wrong type, or was made
+ * by the process that this one was forked from, functions return
+ * HOLDFAST_BAD_HANDLE. Freeing such a handle does nothing.
  *
- * Threads. All functions may be called from any thread at any time, also with
- * the same handle. What is closed while another thread waits for it ends that
- * wait with HOLDFAST_BAD_HANDLE. Threads of the library's own keep the worker's
- * lease alive, whatever the caller's threads do.
+ * Threads. All functions may be called from any thread at any time, even with
+ * the same handle. Closing a handle that another thread waits on ends that wait
+ * with HOLDFAST_BAD_HANDLE. The library's own threads keep the worker's lease
+ * alive, whatever the caller's threads do.
  *
- * fork(). Only the process that made a handle may use it. A child may make
- * handles of its own only after exec.
+ * fork(). Only the process that made a handle may use it. A child process may
+ * make its own handles only after exec.
  *
- * Numbers. Tensors are float, row-major, whole variables; sizes are counted in
- * elements. Text is UTF-8 and ends with NUL.
+ * Data. Tensors are whole variables of type float, row-major; sizes are numbers
+ * of elements. Text is UTF-8 and ends with NUL.
  */
 #ifndef HOLDFAST_C_API_HOLDFAST_H_
 #define HOLDFAST_C_API_HOLDFAST_H_
@@ -68,14 +70,14 @@ extern "C" {
 #define HOLDFAST_EXPORT
 #endif
 
-/* Rises when a program built against an older header would break; it is also
- * the number in the library's name, libholdfast.so.1. Functions are added
- * without a rise. */
+/* Incremented when a program built against an older header would break; it is
+ * also the number in the library's name, libholdfast.so.1. Added functions do
+ * not increment it. */
 #define HOLDFAST_API_VERSION 1
 
-/* HOLDFAST_API_VERSION of the library. */
+/* The HOLDFAST_API_VERSION that the library was built with. */
 HOLDFAST_EXPORT int32_t holdfast_api_version(void);
-/* The release, as "0.8.0". Static. */
+/* The release, such as "0.8.0". A static string. */
 HOLDFAST_EXPORT const char* holdfast_version(void);
 
 typedef struct holdfast_error holdfast_error;
@@ -85,50 +87,52 @@ typedef struct holdfast_values holdfast_values;
 
 /* ---- Errors ---- */
 
-/* What a caller does differently. int32_t wherever it is passed. */
+/* The kinds of error that callers may have to handle differently. Passed as
+ * int32_t. */
 typedef enum holdfast_kind {
   HOLDFAST_OK = 0,
   /* The caller's mistake: an argument, or the order of calls. */
   HOLDFAST_INVALID = 1,
   HOLDFAST_BAD_HANDLE = 2,
-  /* The call may be repeated to go on waiting. */
+  /* The wait timed out; repeat the call to continue to wait. */
   HOLDFAST_TIMED_OUT = 3,
-  /* The job went back to an earlier step. Only in strict loops, and from pulls,
-   * of rows as well, that were under way. */
+  /* The job rolled back to an earlier step. Returned only by strict loops, and
+   * by pulls (also of rows) that were in progress. */
   HOLDFAST_ROLLED_BACK = 4,
-  /* This worker's lease ran out, or another process has taken its place. */
+  /* This worker's lease expired, or another process has taken its place. */
   HOLDFAST_FENCED = 5,
   /* The job has failed; the message is its reason. */
   HOLDFAST_JOB_FAILED = 6,
-  /* A task cannot be reached, or what was waited for did not come. */
+  /* A task cannot be reached, or a wait timed out for good. */
   HOLDFAST_UNAVAILABLE = 7,
-  /* The cluster does not take this worker or this declaration: they contradict
-   * what stands, or the place is taken. */
+  /* The cluster refuses this worker or this declaration: it contradicts the
+   * existing declaration, or the worker's place is taken. */
   HOLDFAST_REFUSED = 8,
-  /* A file is not there. */
+  /* A file does not exist. */
   HOLDFAST_NOT_FOUND = 9,
   /* A file is damaged. */
   HOLDFAST_DAMAGED = 10,
   HOLDFAST_INTERNAL = 11,
   /* An operator has stopped the job; the message says at which step, and from
-   * where it goes on when it is started again. */
+   * where the job continues when it is started again. */
   HOLDFAST_STOPPED = 12
 } holdfast_kind;
 
 HOLDFAST_EXPORT int32_t holdfast_error_kind(const holdfast_error* error);
-/* One line or several. Valid until the error is freed. NULL: "". */
+/* One or more lines. Valid until the error is freed. "" for NULL. */
 HOLDFAST_EXPORT const char* holdfast_error_message(const holdfast_error* error);
-/* The first task that the message names, as "/job:ps/task:1"; "" for none.
+/* The first task that the message names, such as "/job:ps/task:1"; "" if none.
  * Valid until the error is freed. */
 HOLDFAST_EXPORT const char* holdfast_error_task(const holdfast_error* error);
-/* What a program that ends because of the error exits with, so that supervisors
- * treat it as a ps_worker (docs/operating/exit_codes.md): 1 failed, 2 wrong
- * use, 138 start it again; 0 for HOLDFAST_STOPPED, and for NULL. */
+/* The exit code for a program that ends because of the error, so that
+ * supervisors treat it like a ps_worker (docs/operating/exit_codes.md): 1
+ * failed, 2 wrong usage, 138 start it again; 0 for HOLDFAST_STOPPED, and for
+ * NULL. */
 HOLDFAST_EXPORT int32_t holdfast_error_exit_code(const holdfast_error* error);
-/* NULL is fine. */
+/* NULL is allowed. */
 HOLDFAST_EXPORT void holdfast_error_free(holdfast_error* error);
 
-/* Frees text that a function has returned by a char**. NULL is fine. */
+/* Frees text that a function has returned through a char**. NULL is allowed. */
 HOLDFAST_EXPORT void holdfast_text_free(char* text);
 
 /* ---- Log ---- */
@@ -140,74 +144,80 @@ typedef enum holdfast_severity {
   HOLDFAST_LOG_NONE = 3
 } holdfast_severity;
 
-/* A line of the log, without its end. Called by any thread of the library's or
- * the caller's, one at a time; must not call the library. `line` is valid
- * during the call. */
+/* Receives a line of the log, without its newline. Called by any thread of the
+ * library or of the caller, one at a time; must not call the library. `line` is
+ * valid during the call. */
 typedef void (*holdfast_log_sink)(void* context, int32_t severity,
                                   const char* line);
 
-/* Of the whole process, at any time: messages from `least` (holdfast_severity)
- * on go to `sink`, or, where that is NULL, to standard error. Default: warnings
- * to standard error. When this has returned, the former sink is not running. */
+/* Sends messages of severity `least` (holdfast_severity) and above to `sink`,
+ * or, if that is NULL, to standard error. Applies to the whole process; may be
+ * called at any time. Default: warnings and errors, to standard error. Once
+ * this has returned, the previous sink is no longer called. */
 HOLDFAST_EXPORT void holdfast_set_log(int32_t least, holdfast_log_sink sink,
                                       void* context);
 
 /* ---- The cluster ---- */
 
-/* A setting by name. Names and values are those of the daemons' flags where
- * these have one. */
+/* A named setting. Names and values are those of the daemons' flags if these
+ * have such a flag. */
 typedef struct holdfast_option {
   const char* name;
   const char* value;
 } holdfast_option;
 
-/* Begins to connect, and to join the cluster as one of its tasks, and returns
- * at once; holdfast_await_connected waits. Options, all of them optional:
+/* Begins to connect and to join the cluster as one of its tasks, and returns at
+ * once; holdfast_await_connected waits. All options are optional:
  *
- *   cluster_spec   JSON as TensorFlow's, or the path of a file with it
+ *   cluster_spec   JSON as in TensorFlow, or the path of a file with it
  *   ps_hosts, worker_hosts, chief_hosts   host:port,host:port
  *   job_name, task_index                  "worker", "3"; job "client" only
  *                  reads: it takes no part, and needs no index; "evaluator"
  *                  evaluates checkpoints
- *   tf_config      instead of the environment variable TF_CONFIG, which says
- *                  what the above do not
+ *   tf_config      replaces the environment variable TF_CONFIG, which supplies
+ *                  what the options above leave out
  *   tls_dir        folder with ca.crt, tls.crt, tls.key: mutual TLS
- *   insecure       "true": without tls_dir, tasks may be on other machines
- *   connect_timeout, recovery_timeout     seconds; default 300. How long the
- *                  cluster may take to start; how long a lost one to come back
- *   same_host      "off": tensors pass over the network also to a ps of this
- *                  host; "auto" (the default): through shared memory, where
- *                  that can be had
- *   same_host_dir  only with a ps whose socket is in this directory, as a
- *                  volume that containers share
- *   trace          file that gets, when the cluster is closed, what this
- *                  process did when (docs/operating/tracing.md); %t in it
- * stands for the task job_digest, data_digest               workers that join
- * with others are refused fail_fast      "true": a client gives up as soon as
- * it is certain why a ps cannot be reached
+ *   insecure       "true": allows tasks on other machines without tls_dir
+ *   connect_timeout, recovery_timeout     how long the cluster may take to
+ *                  start, and to come back once lost; seconds, default 300
+ *   same_host      "off": tensors pass over the network even to a ps of this
+ *                  host; "auto" (the default): through shared memory if
+ *                  possible
+ *   same_host_dir  share memory only with a ps whose socket is in this
+ *                  directory, such as a volume shared by containers
+ *   trace          file to which a trace of this process is written when the
+ *                  cluster is closed (docs/operating/tracing.md); %t in the
+ *                  name stands for the task
+ *   job_digest, data_digest               workers that join with different
+ *                  digests are refused
+ *   fail_fast      "true": a client gives up as soon as it is certain why a
+ *                  ps cannot be reached
  *
- * *cluster is to be closed by the caller.
- * Errors: INVALID, with the name of the option; NOT_FOUND for its file. */
+ * The caller must close *cluster.
+ * Errors: INVALID, with the name of the option; NOT_FOUND if its file does not
+ * exist. */
 HOLDFAST_EXPORT int32_t holdfast_connect(const holdfast_option* options,
                                          size_t num_options,
                                          holdfast_cluster** cluster,
                                          holdfast_error** error);
 
 /* Waits until the task has joined and every ps answers. Functions below that
- * talk to the cluster need it before.
- * Errors: REFUSED, UNAVAILABLE, JOB_FAILED; the cluster can only be closed
- * then. */
+ * communicate with the cluster require it first.
+ * Errors: REFUSED, UNAVAILABLE, JOB_FAILED; after these the cluster can only be
+ * closed. */
 HOLDFAST_EXPORT int32_t holdfast_await_connected(holdfast_cluster* cluster,
                                                  int64_t timeout_ms,
                                                  holdfast_error** error);
 
-/* Who this process is. Known as soon as holdfast_connect has returned. */
+/* This process's place in the cluster. Known as soon as holdfast_connect has
+ * returned. */
 typedef struct holdfast_place {
   /* "worker", "chief", "evaluator" or "client". Valid until the cluster is
    * closed. */
   const char* job;
   uint32_t index;
-  /* Among the tasks that train, from 0. 0 for one that does not. */
+  /* Index among the tasks that train, from 0. 0 for a task that does not
+   * train. */
   uint32_t replica;
   uint32_t num_replicas;
   uint32_t num_ps;
@@ -220,8 +230,8 @@ HOLDFAST_EXPORT int32_t holdfast_get_place(holdfast_cluster* cluster,
                                            holdfast_error** error);
 
 /* Declares what is trained and how. Every worker calls it, with the same
- * arguments: the chief's counts, the others' are compared with it in
- * holdfast_await_variables.
+ * arguments: the chief's declaration counts, and the others' are compared with
+ * it in holdfast_await_variables.
  *
  * `text`: a Declaration of proto/cluster.proto in protobuf's text format, with
  * the job file's vocabulary (docs/job_file.md):
@@ -232,44 +242,47 @@ HOLDFAST_EXPORT int32_t holdfast_get_place(holdfast_cluster* cluster,
  *   consistency { synchronous {} }
  *   total_steps: 1000
  *
- * `first_values`: NULL, or `count` pointers by variable, NULL for those with
- * another initializer than `given {}`. Those with it begin with these values
- * where the job has no checkpoint to go on from. They are copied before this
- * returns for the first time; other workers than the chief may give none.
+ * `first_values`: NULL, or `count` pointers, indexed by variable, NULL for
+ * variables whose initializer is not `given {}`. Variables with that
+ * initializer begin with these values unless the job resumes from a checkpoint.
+ * The values are copied before this returns for the first time. Workers other
+ * than the chief may pass none.
  *
- * Called again in each new generation by the library itself.
- * Errors: INVALID for a text that does not parse or breaks a rule, naming the
- * field; REFUSED when something else was declared before. */
+ * The library repeats the declaration by itself in each new generation.
+ * Errors: INVALID, naming the field, for a text that does not parse or breaks a
+ * rule; REFUSED if something else was declared before. */
 HOLDFAST_EXPORT int32_t holdfast_declare(holdfast_cluster* cluster,
                                          const char* text,
                                          const float* const* first_values,
                                          size_t count, int64_t timeout_ms,
                                          holdfast_error** error);
 
-/* Waits until the variables exist on every ps. A client need not declare.
- * Errors: REFUSED when they are not what this worker has declared, naming the
- * first difference. */
+/* Waits until the variables exist on every ps. A client need not declare them.
+ * Errors: REFUSED, naming the first difference, if they are not what this
+ * worker has declared. */
 HOLDFAST_EXPORT int32_t holdfast_await_variables(holdfast_cluster* cluster,
                                                  int64_t timeout_ms,
                                                  holdfast_error** error);
 
-/* A variable. Pointers are valid until the handle that it is of is closed or
- * freed. */
+/* A variable. Its pointers are valid until the handle that it came from is
+ * closed or freed. */
 typedef struct holdfast_variable {
   const char* name;
   /* Outermost first. NULL for a scalar. */
   const int64_t* shape;
   size_t rank;
   size_t elements;
-  /* 1: pushes carry its gradient (or, with a moving average, its value). */
+  /* 1: pushes carry its gradient (or, for a moving average, its value). */
   int32_t trainable;
-  /* 1: it is a mean over steps, like the statistics of batch norm. */
+  /* 1: it is a moving average over steps, like the statistics of batch norm. */
   int32_t moving_average;
-  /* Of holdfast_values; NULL elsewhere. Valid until they are freed. */
+  /* The values, if it came from a holdfast_values; NULL otherwise. Valid until
+   * that is freed. */
   const float* data;
 } holdfast_variable;
 
-/* What was declared, in the order declared. After holdfast_await_variables. */
+/* The declared variables, in order of declaration. After
+ * holdfast_await_variables. */
 HOLDFAST_EXPORT int32_t holdfast_get_num_variables(holdfast_cluster* cluster,
                                                    size_t* count,
                                                    holdfast_error** error);
@@ -278,8 +291,8 @@ HOLDFAST_EXPORT int32_t holdfast_get_variable(holdfast_cluster* cluster,
                                               holdfast_variable* variable,
                                               holdfast_error** error);
 
-/* An embedding table (docs/protocol/tables.md): rows of float by id, which is
- * any unsigned number of 64 bits. Declared in the text as
+/* An embedding table (docs/protocol/tables.md): rows of floats, identified by
+ * any unsigned 64-bit id. Declared in the text as
  *
  *   tables { name: "users" row_length: 16 max_rows_per_push: 4096
  *            initializer { uniform { low: -0.05 high: 0.05 } } }
@@ -287,14 +300,14 @@ HOLDFAST_EXPORT int32_t holdfast_get_variable(holdfast_cluster* cluster,
 typedef struct holdfast_table {
   /* Valid until the cluster is closed. */
   const char* name;
-  /* Values of a row. */
+  /* The number of values in a row. */
   size_t row_length;
-  /* Different ids that a push has at most. */
+  /* The maximum number of different ids in a push. */
   size_t max_rows_per_push;
   uint64_t reserved[4];
 } holdfast_table;
 
-/* The tables that were declared, in the order declared. After
+/* The declared tables, in order of declaration. After
  * holdfast_await_variables. */
 HOLDFAST_EXPORT int32_t holdfast_get_num_tables(holdfast_cluster* cluster,
                                                 size_t* count,
@@ -303,35 +316,35 @@ HOLDFAST_EXPORT int32_t holdfast_get_table(holdfast_cluster* cluster,
                                            size_t index, holdfast_table* table,
                                            holdfast_error** error);
 
-/* Rows of one table: any ids, in any order, also several times. */
+/* Rows of one table: any ids, in any order, possibly repeated. */
 typedef struct holdfast_rows {
-  /* Its index as declared. */
+  /* The table's index as declared. */
   size_t table;
   const uint64_t* ids;
   size_t count;
 } holdfast_rows;
 
 /* The declaration in text format, with defaults filled in. After
- * holdfast_await_variables. *text is to be freed by holdfast_text_free. */
+ * holdfast_await_variables. Free *text with holdfast_text_free. */
 HOLDFAST_EXPORT int32_t holdfast_get_declaration(holdfast_cluster* cluster,
                                                  char** text,
                                                  holdfast_error** error);
 
-/* The state of job and cluster as JSON: GetStatusResponse of
- * proto/coordinator.proto. *json is to be freed by holdfast_text_free. */
+/* The state of the job and the cluster as JSON: GetStatusResponse of
+ * proto/coordinator.proto. Free *json with holdfast_text_free. */
 HOLDFAST_EXPORT int32_t holdfast_get_status(holdfast_cluster* cluster,
                                             int64_t timeout_ms, char** json,
                                             holdfast_error** error);
 
-/* Has a checkpoint taken, and waits until it is on disk. `step` may be NULL. */
+/* Takes a checkpoint, and waits until it is on disk. `step` may be NULL. */
 HOLDFAST_EXPORT int32_t holdfast_save_checkpoint(holdfast_cluster* cluster,
                                                  int64_t timeout_ms,
                                                  uint64_t* step,
                                                  holdfast_error** error);
 
-/* Tells the cluster how good the model is, for its status page and metrics.
- * `accuracy` and `mean_absolute_error`: NAN for none. Other figures:
- * holdfast_report_metrics. */
+/* Reports the result of an evaluation to the cluster, for its status page and
+ * metrics. `accuracy` and `mean_absolute_error`: NAN if there is none. For
+ * other figures see holdfast_report_metrics. */
 HOLDFAST_EXPORT int32_t holdfast_report_evaluation(
     holdfast_cluster* cluster, uint64_t step, uint64_t examples, double loss,
     double accuracy, double mean_absolute_error, int64_t timeout_ms,
@@ -339,26 +352,26 @@ HOLDFAST_EXPORT int32_t holdfast_report_evaluation(
 
 /* ---- Evaluation ---- */
 
-/* A checkpoint that an evaluator is to evaluate. */
+/* A checkpoint for an evaluator to evaluate. */
 typedef struct holdfast_evaluation {
-  /* 1: the job is done, and there is none left. Nothing else is set. */
+  /* 1: the job is done, and no checkpoint is left. Nothing else is set. */
   int32_t done;
   uint32_t reserved_word;
-  /* Of the job, in which it was taken. */
+  /* The generation of the job in which it was taken. */
   uint64_t generation;
-  /* That it holds; asynchronous: pushes. */
+  /* The step that it holds; asynchronous: the number of pushes. */
   uint64_t step;
-  /* Of its folder in the checkpoint directory of the ps, where
+  /* The name of its folder in the checkpoint directory of the ps, where
    * holdfast_load_checkpoint reads it: "g0001-step00001000". */
   char name[64];
   uint64_t reserved[4];
 } holdfast_evaluation;
 
 /* For a task of the job "evaluator", after holdfast_await_connected: waits for
- * the next checkpoint to evaluate. Which are due when is the declaration's
- * `evaluation` to say. The checkpoint stays on disk until it is reported, or
- * another is asked for.
- * Errors: INVALID for another task, or when the ps have no checkpoint
+ * the next checkpoint to evaluate. The declaration's `evaluation` determines
+ * which checkpoints are due and when. The checkpoint stays on disk until its
+ * evaluation is reported or another checkpoint is requested.
+ * Errors: INVALID for any other task, or if the ps have no checkpoint
  * directory; STOPPED, JOB_FAILED. */
 HOLDFAST_EXPORT int32_t holdfast_next_evaluation(
     holdfast_cluster* cluster, int64_t timeout_ms,
@@ -369,17 +382,18 @@ typedef struct holdfast_metric {
   double value;
 } holdfast_metric;
 
-/* Tells the cluster how good the model is: the figures of one evaluation, on so
- * many examples. They are called "loss", which must be there (NAN where there
- * is none), "accuracy", "mean_absolute_error", "mean_squared_error",
- * "top_k_accuracy", "auc", "calibration", or as the caller likes, up to 32 of
- * at most 64 bytes.
+/* Reports the figures of one evaluation, on `examples` examples, to the
+ * cluster. Their names are "loss", which is required (NAN if there is none),
+ * "accuracy", "mean_absolute_error", "mean_squared_error", "top_k_accuracy",
+ * "auc", "calibration", or up to 32 names of the caller's choice, of at most 64
+ * bytes each.
  *
- * `evaluation`: what holdfast_next_evaluation gave, of which `generation` and
- * `step` are looked at. When this has returned, what follows from the figures,
- * as to which checkpoints are kept as the best, is on disk. NULL: a worker
- * has evaluated the values of `step`, which is not looked at otherwise.
- * Errors: INVALID for figures that cannot be kept. */
+ * `evaluation`: the result of holdfast_next_evaluation, of which only
+ * `generation` and `step` are used; the argument `step` is then ignored. Once
+ * this has returned, the consequences of the figures, such as which checkpoints
+ * are kept as the best, are on disk. NULL: a worker has evaluated the values of
+ * `step`.
+ * Errors: INVALID for figures that cannot be stored. */
 HOLDFAST_EXPORT int32_t holdfast_report_metrics(
     holdfast_cluster* cluster, const holdfast_evaluation* evaluation,
     uint64_t step, uint64_t examples, const holdfast_metric* metrics,
@@ -387,142 +401,149 @@ HOLDFAST_EXPORT int32_t holdfast_report_metrics(
 
 /* ---- The end ---- */
 
-/* Ends this task's part in order: `reason` says why the job cannot go on, and
- * ends it for everybody; NULL or "": the job is done, or this worker steps
- * down, and another may take its place. Loops and pulls under way fail. */
+/* Ends this task's part in an orderly way. A non-empty `reason` says why the
+ * job cannot continue, and ends the job for all tasks. NULL or "": the job is
+ * done, or this worker steps down and another process may take its place. Loops
+ * and pulls in progress fail. */
 HOLDFAST_EXPORT int32_t holdfast_leave(holdfast_cluster* cluster,
                                        const char* reason, int64_t timeout_ms,
                                        holdfast_error** error);
 
-/* Ends all threads and connections. Without a holdfast_leave before, the
- * cluster is told that this task ended without leaving, which ends the job,
- * unless it is an evaluator; a child of fork() closes nothing but its own.
- * Takes at most some seconds. */
+/* Ends all threads and connections. If holdfast_leave was not called, the
+ * cluster learns that this task ended without leaving, which ends the job
+ * unless the task is an evaluator. In a child of fork() it affects only the
+ * child's own resources. Takes at most a few seconds. */
 HOLDFAST_EXPORT void holdfast_close(holdfast_cluster* cluster);
 
 /* ---- The training loop ---- */
 
-/* The right, and the duty, to contribute one gradient. */
+/* The right, and the obligation, to contribute one gradient. */
 typedef struct holdfast_turn {
-  /* 1: there is nothing more to do; what follows but `step` and `values` is 0.
+  /* 1: there is nothing more to do; the fields below, except `step` and
+   * `values`, are 0.
    */
   int32_t done;
-  /* 1: since the turn before, the job has gone back to an earlier step: values
-   * and batches go on from there. */
+  /* 1: since the previous turn, the job has rolled back to an earlier step;
+   * values and batches continue from there. */
   int32_t rolled_back;
-  /* Which batch of the training stream the gradient is to be of, whoever
-   * computes it and whenever: that of a ticket, or step x seats + seat. */
+  /* The batch of the training stream to compute the gradient of, regardless of
+   * who computes it and when: the ticket's batch, or step x seats + seat. */
   uint64_t batch;
-  /* Synchronous: the step. Asynchronous: of the newest of the values. */
+  /* Synchronous: the step. Asynchronous: the step of the newest of the
+   * values. */
   uint64_t step;
-  /* Synchronous by step: the seat in the step. */
+  /* The seat in the step; only in synchronous jobs whose examples are assigned
+   * by step. */
   uint32_t seat;
-  /* Which of the loop's sets of memory the values are in: 0 or 1 unless
+  /* Which of the loop's memory sets holds the values: 0 or 1 unless
    * holdfast_loop_take_values keeps one. */
   uint32_t values;
-  /* With which the gradient is to be computed, and divided by before it is
-   * pushed. 1 where the job has none. */
+  /* Multiply the loss by this when computing the gradient, and divide the
+   * gradient by it before pushing. 1 if the job has no loss scale. */
   float loss_scale;
   float reserved_float;
   uint64_t reserved[4];
 } holdfast_turn;
 
-/* Begins to train; one loop at a time. After holdfast_declare, and
+/* Begins to train; one loop at a time. After holdfast_declare and
  * holdfast_await_variables. Options:
  *
  *   strict   "true": a roll-back ends the loop with ROLLED_BACK; the next loop
- *            goes on from the restored values. Otherwise the next turn says
- *            rolled_back.
+ *            continues from the restored values. Otherwise the next turn has
+ *            rolled_back set.
  *
- * The loop takes this worker's seats or tickets in turn, as was declared;
- * begins each pull together with the push before it; drops what is under way
- * when the job is rolled back, and goes on from the restored values; and at the
- * end waits until the job is done. *loop is to be freed by the caller. */
+ * The loop takes this worker's seats or tickets one after the other, as
+ * declared; begins each pull together with the preceding push; after a
+ * roll-back, drops operations in progress and continues from the restored
+ * values; and at the end waits until the job is done. The caller must free
+ * *loop. */
 HOLDFAST_EXPORT int32_t holdfast_loop_start(holdfast_cluster* cluster,
                                             const holdfast_option* options,
                                             size_t num_options,
                                             holdfast_loop** loop,
                                             holdfast_error** error);
 
-/* The same for a loop that writes the values of variable i to memory[i], where
- * that is not NULL, in place of either set: holdfast_loop_values tells that
- * address, and no copy is made. elements[i] must be right then; `count` is that
- * of the variables. The library writes to the memory from
- * holdfast_loop_contribute or holdfast_loop_push until holdfast_loop_next
- * returns a turn; the caller may change it while a turn is its own. It must
- * stay until the loop is freed or the cluster is closed, and holds anything
- * after an error of holdfast_loop_next. */
+/* The same for a loop that writes the values of variable i to memory[i], if
+ * that is not NULL, instead of to either set: holdfast_loop_values returns that
+ * address, and no copy is made. elements[i] must then be the variable's size;
+ * `count` must be the number of variables. The library writes to the memory
+ * from holdfast_loop_contribute or holdfast_loop_push until holdfast_loop_next
+ * returns a turn; during a turn the caller may change it. The memory must stay
+ * valid until the loop is freed or the cluster is closed; after an error of
+ * holdfast_loop_next its content is unspecified. */
 HOLDFAST_EXPORT int32_t holdfast_loop_start_in(
     holdfast_cluster* cluster, float* const* memory, const size_t* elements,
     size_t count, const holdfast_option* options, size_t num_options,
     holdfast_loop** loop, holdfast_error** error);
 
-/* Waits for the next turn, whose values are here then. The turn before it must
- * have been contributed. An error other than TIMED_OUT and BAD_HANDLE ends the
- * loop. */
+/* Waits for the next turn and its values. The previous turn must have been
+ * contributed. An error other than TIMED_OUT and BAD_HANDLE ends the loop. */
 HOLDFAST_EXPORT int32_t holdfast_loop_next(holdfast_loop* loop,
                                            int64_t timeout_ms,
                                            holdfast_turn* turn,
                                            holdfast_error** error);
 
-/* Fills values[i] with where the values of variable i are; `count` is that of
- * the variables. They stay there until the next holdfast_loop_next is called,
- * and are not to be written to. The loop has two sets of memory, used in turn
- * (holdfast_turn.values), whose addresses never change, and more while
- * holdfast_loop_take_values keeps one; the memory lives until
- * holdfast_loop_free, also when the cluster is closed before. Values that lie
- * in shared memory are copied there. When the loop is done: the final values.
- * Errors: UNAVAILABLE when it is done and the values could not be had. */
+/* Sets values[i] to the address of the values of variable i; `count` must be
+ * the number of variables. The values stay there until the next call of
+ * holdfast_loop_next, and must not be written to. The loop has two memory sets,
+ * used alternately (holdfast_turn.values), whose addresses never change, and
+ * more while holdfast_loop_take_values keeps one; the memory stays valid until
+ * holdfast_loop_free, even if the cluster is closed earlier. Values in shared
+ * memory are copied to these sets. When the loop is done, these are the final
+ * values.
+ * Errors: UNAVAILABLE if the loop is done and the values could not be read. */
 HOLDFAST_EXPORT int32_t holdfast_loop_values(holdfast_loop* loop,
                                              const float** values, size_t count,
                                              holdfast_error** error);
 
-/* The same values without a copy, wherever they lie: in memory of the loop, in
- * shared memory of a ps of this host, or in that of holdfast_loop_start_in.
- * Fills data[i], unless `data` is NULL, with where those of variable i are.
- * They are not to be written to, and stay as they are until the caller frees
- * *values, or, in memory of holdfast_loop_start_in, until the next turn; also
- * when the loop is freed and the cluster closed before. holdfast_values_wait
- * need not be called. A ps lends no more than it has planned memory for: while
- * the values of an earlier turn are kept beside those of this one and the next,
- * later ones are copied. A child of fork() must not read them. Errors: as of
- * holdfast_loop_values. */
+/* Returns the same values without a copy, wherever they are: in the loop's
+ * memory, in shared memory of a ps of this host, or in the memory passed to
+ * holdfast_loop_start_in. Unless `data` is NULL, sets data[i] to the address of
+ * the values of variable i. They must not be written to, and stay unchanged
+ * until the caller frees *values, even if the loop is freed and the cluster is
+ * closed earlier; in memory passed to holdfast_loop_start_in, only until the
+ * next turn. holdfast_values_wait need not be called. A ps lends only as much
+ * memory as it has planned for: while the values of an earlier turn are kept in
+ * addition to those of this turn and the next, later values are copied. A child
+ * of fork() must not read them. Errors: see holdfast_loop_values. */
 HOLDFAST_EXPORT int32_t holdfast_loop_take_values(holdfast_loop* loop,
                                                   const float** data,
                                                   size_t count,
                                                   holdfast_values** values,
                                                   holdfast_error** error);
 
-/* Copies the values of variable i to into[i], where that is not NULL;
- * elements[i] must be right. */
+/* Copies the values of variable i to into[i], if that is not NULL; elements[i]
+ * must be the variable's size. */
 HOLDFAST_EXPORT int32_t holdfast_loop_read(holdfast_loop* loop,
                                            float* const* into,
                                            const size_t* elements, size_t count,
                                            holdfast_error** error);
 
-/* For the cluster's status, metrics and traces: with `waiting` 1 the program
- * begins to wait for the examples of a batch, with 0 the wait is over. Without
- * it all time until holdfast_loop_contribute counts as computation. The wait
- * ends with holdfast_loop_contribute and holdfast_loop_next, too. Does nothing
- * before the first turn and after the last. To be called by the thread that
- * takes the turns. */
+/* Tells the library, for the cluster's status, metrics and traces, that the
+ * program begins to wait for the examples of a batch (`waiting` is 1) or has
+ * stopped waiting (0). Without such calls all time until
+ * holdfast_loop_contribute counts as computation. holdfast_loop_contribute and
+ * holdfast_loop_next end the wait, too. Does nothing before the first turn and
+ * after the last. Must be called by the thread that takes the turns. */
 HOLDFAST_EXPORT int32_t holdfast_loop_input(holdfast_loop* loop,
                                             int32_t waiting,
                                             holdfast_error** error);
 
-/* Sets *memory to where the gradient of a variable, whole and row-major, may be
- * written for the turn, so that a ps of this host reads it there; NULL where
- * there is no such memory. Handed in from elsewhere, it is copied. What it
- * holds at first is not specified. It may be touched until it is handed in, and
- * read until holdfast_loop_next has returned a turn. */
+/* Sets *memory to memory where the gradient of a variable, whole and row-major,
+ * may be written for this turn, so that a ps of this host reads it in place;
+ * NULL if there is no such memory. A gradient that is handed in from elsewhere
+ * is copied. The memory's initial content is unspecified. The caller may write
+ * to it until the gradient is handed in, and read it until holdfast_loop_next
+ * has returned a turn. */
 HOLDFAST_EXPORT int32_t holdfast_loop_memory(holdfast_loop* loop,
                                              size_t variable, float** memory,
                                              holdfast_error** error);
 
-/* Hands in the gradient of one variable for the turn; parts leave at once where
- * that is worth it. Each trainable variable once, in any order, from any
- * thread. The memory must stay as it is until holdfast_loop_next has returned
- * something else than TIMED_OUT. After a roll-back it does nothing.
+/* Hands in the gradient of one variable for the turn; parts are sent at once if
+ * that saves time. Must be called once for each trainable variable, in any
+ * order, from any thread. The memory must stay unchanged until
+ * holdfast_loop_next has returned something other than TIMED_OUT. Does nothing
+ * after a roll-back.
  * Errors: INVALID for a wrong variable or size. */
 HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                                           const float* gradient,
@@ -530,44 +551,45 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                                           holdfast_error** error);
 
 /* Copies the values of rows[i], [count, row_length] in the order of its ids, to
- * into[i]; elements[i] must be right, and each table is there once. A row that
- * no step has changed has its first values. All rows are of one pull. In a
- * synchronous job they are of turn.step; or newer, if the step has closed
- * meanwhile: then the turn's push is STALE. In an asynchronous one they are the
- * newest. When the loop is done: the final ones.
+ * into[i]; elements[i] must be their number, and a table may appear only once.
+ * A row that no step has changed has its first values. All rows come from one
+ * pull. In a synchronous job they have version turn.step, or a newer one if the
+ * step has closed meanwhile: then the turn's push is STALE. In an asynchronous
+ * job they are the newest. When the loop is done, they are the final ones.
  *
- * Rows that holdfast_loop_want_rows has asked for are here, and all others take
- * a call to the ps, one for all `rows`. After TIMED_OUT the same rows are to be
- * asked for to go on waiting.
+ * Rows that were requested by holdfast_loop_want_rows are already available;
+ * all others take a call to the ps, one for all `rows`. After TIMED_OUT, call
+ * again with the same rows to continue to wait.
  *
- * Errors: INVALID, naming the table, which changes nothing; UNAVAILABLE when
- * the loop is done and the values could not be had. Any other than TIMED_OUT,
- * such as ROLLED_BACK, ends the turn, not the loop: what is pushed for it
- * counts nowhere, and holdfast_loop_next says how the loop goes on. */
+ * Errors: INVALID, naming the table, which changes nothing; UNAVAILABLE if the
+ * loop is done and the values could not be read. Any other error than
+ * TIMED_OUT, such as ROLLED_BACK, ends the turn but not the loop: anything
+ * pushed for the turn is discarded, and holdfast_loop_next tells how the loop
+ * continues. */
 HOLDFAST_EXPORT int32_t holdfast_loop_read_rows(
     holdfast_loop* loop, const holdfast_rows* rows, size_t count,
     float* const* into, const size_t* elements, int64_t timeout_ms,
     holdfast_error** error);
 
-/* Has the next pull of values read these rows as well, in place of those asked
- * for before: of a worker with one turn in a step it begins when a turn is
- * contributed. For programs that know the next batch by then: they save a call
- * to the ps. The ids are copied. Each table is there once. */
+/* Makes the next pull of values read these rows as well, instead of those
+ * requested before. For a worker with one turn per step, that pull begins when
+ * a turn is contributed. A program that knows the next batch by then saves a
+ * call to the ps. The ids are copied. A table may appear only once. */
 HOLDFAST_EXPORT int32_t holdfast_loop_want_rows(holdfast_loop* loop,
                                                 const holdfast_rows* rows,
                                                 size_t count,
                                                 holdfast_error** error);
 
 /* Hands in the gradients of all rows of one table for the turn, [count,
- * row_length] in the order of the ids; those of an id that is there several
- * times are added up. Before holdfast_loop_contribute, once for each table; of
- * a table that is not handed in the push has no rows. Gradients leave when each
- * table was handed in, or with holdfast_loop_contribute. All is copied before
- * this returns. After a roll-back it does nothing.
+ * row_length] in the order of the ids; gradients of a repeated id are summed.
+ * Call it once for each table, before holdfast_loop_contribute; the push has no
+ * rows of a table that is not handed in. Gradients are sent when every table
+ * has been handed in, or with holdfast_loop_contribute. Everything is copied
+ * before this returns. Does nothing after a roll-back.
  * Errors: INVALID, naming the table, for a wrong size or more than
- * max_rows_per_push different ids, and with row and element for a sum that is
- * not finite. The rows may be handed in again then; a turn with a sum that is
- * not finite is otherwise passed and counted. */
+ * max_rows_per_push different ids, or, with the row and element, for a sum that
+ * is not finite. The rows may then be handed in again; otherwise a turn with a
+ * sum that is not finite is passed without a gradient and counted. */
 HOLDFAST_EXPORT int32_t holdfast_loop_add_rows(holdfast_loop* loop,
                                                const holdfast_rows* rows,
                                                const float* gradients,
@@ -576,15 +598,15 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add_rows(holdfast_loop* loop,
 
 /* The factor that the declaration's clipping.global_norm asks for, or 1. */
 #define HOLDFAST_CLIP_AS_DECLARED (-1.0f)
-/* A loss that is not known: the push is left out of the job's train_loss. The
- * least finite double. */
+/* An unknown loss: the push is left out of the job's train_loss. The lowest
+ * finite double. */
 #define HOLDFAST_LOSS_UNKNOWN (-1.7976931348623157e308)
 
 /* Ends the turn: the gradient counts as the mean over `examples` examples,
  * multiplied by `clip_factor` (0 to 1). `loss` is their mean loss, or
- * HOLDFAST_LOSS_UNKNOWN. 0 examples: the turn is passed without a gradient,
- * whatever was handed in. The same, but counted, when the loss or a gradient is
- * not finite. Does not wait. */
+ * HOLDFAST_LOSS_UNKNOWN. With 0 examples the turn is passed without a gradient,
+ * whatever was handed in. The same happens, and is counted, if the loss or a
+ * gradient is not finite. Does not wait. */
 HOLDFAST_EXPORT int32_t holdfast_loop_contribute(holdfast_loop* loop,
                                                  uint64_t examples, double loss,
                                                  float clip_factor,
@@ -602,24 +624,24 @@ HOLDFAST_EXPORT int32_t holdfast_loop_push(holdfast_loop* loop,
 typedef enum holdfast_verdict {
   HOLDFAST_NO_VERDICT = 0,
   HOLDFAST_ACCEPTED = 1,
-  /* Its step had closed without it. */
+  /* Its step closed without it. */
   HOLDFAST_STALE = 2,
   /* Another push fills its seat. */
   HOLDFAST_DUPLICATE = 3
 } holdfast_verdict;
 
-/* What became of this worker's pushes, as far as known. */
+/* What became of this worker's pushes, as far as is known. */
 typedef struct holdfast_outcome {
-  /* Of the last whose verdict is known (holdfast_verdict). */
+  /* The last known verdict (holdfast_verdict). */
   int32_t verdict;
   uint32_t reserved_word;
-  /* Of that one; asynchronous: pushes applied between the values that it was
-   * computed on and itself. */
+  /* The staleness of that push; asynchronous: the number of pushes applied
+   * between the values that it was computed on and itself. */
   uint64_t staleness;
   uint64_t accepted;
   uint64_t stale;
   uint64_t duplicate;
-  /* Contributed nothing: loss or gradient was not finite. */
+  /* Turns without a gradient because the loss or a gradient was not finite. */
   uint64_t not_finite;
   uint64_t roll_backs;
   uint64_t reserved[4];
@@ -629,21 +651,22 @@ HOLDFAST_EXPORT int32_t holdfast_loop_outcome(holdfast_loop* loop,
                                               holdfast_outcome* outcome,
                                               holdfast_error** error);
 
-/* Gives up what is under way, and frees values' memory. NULL is fine. */
+/* Abandons operations in progress, and frees the memory of the values. NULL is
+ * allowed. */
 HOLDFAST_EXPORT void holdfast_loop_free(holdfast_loop* loop);
 
-/* ---- Values of all variables, of a cluster or of a checkpoint ---- */
+/* ---- Values of all variables, from a cluster or a checkpoint ---- */
 
 /* Begins to read the newest values, of at least step `min_step`. After
- * holdfast_await_variables. *values is to be freed by the caller, and waited
- * for by holdfast_values_wait. All are of one version, in asynchronous jobs of
- * one moment on each ps. */
+ * holdfast_await_variables. Wait for *values with holdfast_values_wait; the
+ * caller must free it. All values have one version; in asynchronous jobs, those
+ * of each ps have one version. */
 HOLDFAST_EXPORT int32_t holdfast_pull(holdfast_cluster* cluster,
                                       uint64_t min_step,
                                       holdfast_values** values,
                                       holdfast_error** error);
-/* The same with rows of tables, of the same version; each table is there once,
- * and the ids are copied. */
+/* The same, with rows of tables of the same version. A table may appear only
+ * once; the ids are copied. */
 HOLDFAST_EXPORT int32_t holdfast_pull_rows(
     holdfast_cluster* cluster, uint64_t min_step, const holdfast_rows* rows,
     size_t count, holdfast_values** values, holdfast_error** error);
@@ -651,9 +674,9 @@ HOLDFAST_EXPORT int32_t holdfast_values_wait(holdfast_values* values,
                                              int64_t timeout_ms,
                                              holdfast_error** error);
 
-/* Reads a checkpoint, without a cluster. `path`: the folder of one, or a job's
- * checkpoint directory, whose newest complete one is read. *values is to be
- * freed by the caller; its memory is the caller's to write to.
+/* Reads a checkpoint, without a cluster. `path`: a checkpoint's folder, or a
+ * job's checkpoint directory, whose newest durable checkpoint is read. The
+ * caller must free *values, and may write to its memory.
  * Errors: NOT_FOUND, DAMAGED. */
 HOLDFAST_EXPORT int32_t holdfast_load_checkpoint(const char* path,
                                                  holdfast_values** values,
@@ -668,45 +691,44 @@ HOLDFAST_EXPORT int32_t holdfast_values_get_count(holdfast_values* values,
 HOLDFAST_EXPORT int32_t holdfast_values_get_variable(
     holdfast_values* values, size_t index, holdfast_variable* variable,
     holdfast_error** error);
-/* Of values from holdfast_pull_rows: copies the values of rows[index], [count,
- * row_length] in the order of its ids; `elements` must be right. */
+/* For values from holdfast_pull_rows: copies the values of rows[index], [count,
+ * row_length] in the order of its ids; `elements` must be their number. */
 HOLDFAST_EXPORT int32_t holdfast_values_get_rows(holdfast_values* values,
                                                  size_t index, float* into,
                                                  size_t elements,
                                                  holdfast_error** error);
-/* SHA-256 in hexadecimal over names, shapes and values: what ps_worker calls
- * "digest of the variables". *text is to be freed by holdfast_text_free. */
+/* The SHA-256 of names, shapes and values, in hexadecimal: what ps_worker calls
+ * "digest of the variables". Free *text with holdfast_text_free. */
 HOLDFAST_EXPORT int32_t holdfast_values_get_digest(holdfast_values* values,
                                                    char** text,
                                                    holdfast_error** error);
-/* NULL is fine. */
+/* NULL is allowed. */
 HOLDFAST_EXPORT void holdfast_values_free(holdfast_values* values);
 
 /* ---- Examples ---- */
 
 /* Fills examples[0] to examples[batch_size - 1] with the examples of a batch of
- * the training stream, each from 0 to num_examples - 1: the stream is the data
- * set over and over, each time in another order that follows from the seed;
- * ps_worker visits its examples in the same one. */
+ * the training stream, each from 0 to num_examples - 1. The stream repeats the
+ * data set, each time in a different order determined by the seed; ps_worker
+ * visits its examples in the same order. */
 HOLDFAST_EXPORT int32_t holdfast_batch_examples(
     uint64_t seed, int64_t num_examples, int64_t batch_size, uint64_t batch,
     int64_t* examples, holdfast_error** error);
 
-/* How far the order of an epoch is from that of the data; `shuffle` of a job
- * file. */
+/* How the examples of an epoch are shuffled; `shuffle` in a job file. */
 typedef enum holdfast_shuffle {
   /* Random; the order of holdfast_batch_examples. */
   HOLDFAST_SHUFFLE_FULL = 0,
-  /* Ranges of shuffle_block examples in random order, and in random order
-   * within each: reads stay within a range. */
+  /* Ranges of shuffle_block examples in random order, and random order within
+   * each range, so that reads stay within a range for a while. */
   HOLDFAST_SHUFFLE_BLOCKS = 1,
-  /* As the data are. */
+  /* The order of the data. */
   HOLDFAST_SHUFFLE_NONE = 2
 } holdfast_shuffle;
 
-/* As holdfast_batch_examples, in an order that is not random throughout.
- * shuffle_block: of HOLDFAST_SHUFFLE_BLOCKS alone, at least 1; 0 for 4096, the
- * default of job files. */
+/* Like holdfast_batch_examples, with a choice of order. shuffle_block: for
+ * HOLDFAST_SHUFFLE_BLOCKS only; at least 1, or 0 for 4096, the default of job
+ * files. */
 HOLDFAST_EXPORT int32_t holdfast_batch_examples_shuffled(
     uint64_t seed, int32_t shuffle, int64_t shuffle_block, int64_t num_examples,
     int64_t batch_size, uint64_t batch, int64_t* examples,

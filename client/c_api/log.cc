@@ -13,7 +13,7 @@
 namespace holdfast::c_api {
 namespace {
 
-// Hands lines on to the caller's sink.
+// Passes lines to the caller's sink.
 class Sink final : public google::LogSink {
  public:
   void Set(holdfast_log_sink sink, void* context) {
@@ -62,7 +62,8 @@ void BeginLog() {
       google::SetLogDestination(severity, "");
     }
     Set(HOLDFAST_LOG_WARNING, nullptr, nullptr);
-    // Another part of the process may have the same glog, and be the first.
+    // Another part of the process may use the same glog, and have initialized
+    // it first.
     if (!google::IsGoogleLoggingInitialized()) {
       google::InitGoogleLogging("holdfast");
     }

@@ -3,8 +3,8 @@
 
 namespace holdfast::c_api {
 
-// Sets the log up as the header promises, once; holdfast_set_log may have been
-// called before.
+// Sets up the log as documented in holdfast.h, once; holdfast_set_log may have
+// been called before.
 void BeginLog();
 
 }  // namespace holdfast::c_api

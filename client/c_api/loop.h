@@ -22,32 +22,32 @@ namespace holdfast::c_api {
 
 class Connection;
 
-// A loop's handle.
+// The object behind a loop's handle.
 //
 // Thread-safe.
 class Loop {
  public:
   Loop(std::shared_ptr<Connection> connection,
        std::unique_ptr<TrainingLoop> loop);
-  // Ends waits, and lets go of all that belongs to the cluster. To be called
-  // before it is destroyed.
+  // Ends waits, and releases everything that belongs to the cluster. Must be
+  // called before the cluster is destroyed.
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Error Next(absl::Time until, holdfast_turn* turn);
   Error Values(absl::Span<const float*> values);
-  // `data`: as Values has it, but null or empty where it is not wanted.
+  // `data`: filled in as by Values; may be empty.
   Error TakeValues(absl::Span<const float*> data,
                    std::shared_ptr<c_api::Values>* values);
   Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
   Error Input(bool waiting);
-  // Null where there is none.
+  // Sets `*memory` to null if there is none.
   Error Memory(size_t variable, float** memory);
   Error Add(size_t variable, absl::Span<const float> gradient);
   Error Contribute(const TrainingLoop::Gradient& gradient);
   Error Push(absl::Span<const float* const> gradients,
              absl::Span<const size_t> elements,
              const TrainingLoop::Gradient& gradient);
-  // As TrainingLoop has them.
+  // See TrainingLoop.
   Error ReadRows(absl::Span<const RowUse> rows,
                  absl::Span<const absl::Span<float>> into, absl::Time until);
   Error WantRows(absl::Span<const RowUse> rows);
@@ -56,14 +56,14 @@ class Loop {
 
  private:
   Error CheckCount(size_t count) const;
-  // Why the values are not here.
+  // The error if the values could not be read.
   Error NoValues(const absl::Status& why) const;
   Error AddLocked(size_t variable, absl::Span<const float> gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The turn's computation is over, at which it was contributed to.
+  // Traces the turn's computation, which ends when the turn is contributed to.
   void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The wait for input, if there is one, is over.
+  // Traces the wait for input, if there is one, which ends here.
   void TraceInput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Connection> connection_;
@@ -73,11 +73,11 @@ class Loop {
   // With a tracer: when the turn was handed out, or contributed to.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
   uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
-  // With a tracer: since when the caller waits for its input.
+  // With a tracer: when the caller began to wait for its input.
   std::optional<absl::Time> input_since_ ABSL_GUARDED_BY(mutex_);
   // Null once the cluster is closed.
   std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);
-  // Of its values; they outlive it.
+  // The memory of the loop's values, which outlive the loop.
   const std::shared_ptr<const void> memory_;
 };
 

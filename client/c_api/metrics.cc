@@ -32,7 +32,7 @@ absl::StatusOr<proto::EvaluationResult> ReadMetrics(
   }
   if (names.count("loss") == 0) {
     return absl::InvalidArgumentError(
-        "metric \"loss\" is missing; where there is none, give NAN for it");
+        "metric \"loss\" is missing; if there is none, pass NAN");
   }
   return result;
 }

@@ -8,9 +8,9 @@
 
 namespace holdfast::c_api {
 
-// Figures by name: fields of the result, or else its further metrics.
-// Errors: INVALID_ARGUMENT for a name that is NULL, empty or given twice, and
-// without a loss.
+// Converts named figures to fields of the result, or to its other metrics.
+// Errors: INVALID_ARGUMENT for a name that is NULL, empty or given twice, or if
+// there is no loss.
 absl::StatusOr<proto::EvaluationResult> ReadMetrics(
     absl::Span<const holdfast_metric> metrics);
 

@@ -80,8 +80,8 @@ absl::StatusOr<ResolvedTask> ReadTask(const Options& options,
   if (resolved.ok() && resolved->task.job == kPsJob) {
     return absl::InvalidArgumentError(absl::StrCat(
         resolved->task.ToString(),
-        " does not train: be a worker, the chief or an evaluator, or, to read "
-        "only, set job_name to \"client\""));
+        " does not train: connect as a worker, the chief or an evaluator, or, "
+        "only to read, set job_name to \"client\""));
   }
   return resolved;
 }
@@ -178,7 +178,7 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
   if (!status.ok()) return status;
   connect.fail_fast = *fail_fast;
   connect.job_digest = Get(*read, "job_digest");
-  // An evaluator's data are others than those that are trained on.
+  // An evaluator's data differ from the training data.
   if (!evaluates) connect.data_digest = Get(*read, "data_digest");
   place.trace = absl::StrReplaceAll(
       Get(*read, "trace"),

@@ -15,25 +15,27 @@
 
 namespace holdfast::c_api {
 
-// Settings by name, of which `known` are allowed.
+// Reads named settings, of which `known` are allowed.
 // Errors: INVALID_ARGUMENT for one that is unknown, given twice, or NULL.
 absl::StatusOr<std::map<std::string, std::string>> ReadOptions(
     absl::Span<const holdfast_option> options,
     absl::Span<const absl::string_view> known);
 
-// "true" or "false"; absent: false. Errors: INVALID_ARGUMENT for anything else.
+// The value of a setting that is "true" or "false"; false if absent. Errors:
+// INVALID_ARGUMENT for any other value.
 absl::StatusOr<bool> BoolOf(const std::map<std::string, std::string>& options,
                             const std::string& name);
 
-// Where a process stands in a cluster, and how it connects to it.
+// The place of a process in a cluster, and how it connects.
 struct Place {
   Cluster::Options connect;
   uint32_t replica = 0;
-  // The file for a trace. Empty: none.
+  // The path of the trace file. Empty: no trace.
   std::string trace;
 };
 
-// As holdfast_connect reads them. `tf_config`: that of the environment.
+// Reads the options of holdfast_connect. `tf_config`: the environment variable
+// TF_CONFIG.
 // Errors: those of ResolveTask and Credentials::FromFolder; INVALID_ARGUMENT.
 absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
                                 absl::string_view tf_config);

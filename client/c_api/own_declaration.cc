@@ -13,11 +13,11 @@
 namespace holdfast::c_api {
 namespace {
 
-// Collects what is wrong with a text, with its line.
+// Collects the first error in a text, with its position.
 class ErrorCollector final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, int column, const std::string& message) override {
-    if (!text_.empty()) return;  // The first says it.
+    if (!text_.empty()) return;  // the first error suffices
     text_ =
         absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
   }
@@ -49,7 +49,7 @@ Error OwnDeclaration::Take(const std::string& text,
   if (text_.has_value()) {
     if (*text_ == text) return Error();
     return Error(HOLDFAST_REFUSED,
-                 "something else was declared by this worker before");
+                 "this worker has already declared something else");
   }
   absl::StatusOr<proto::Declaration> parsed = ParseDeclaration(text);
   if (!parsed.ok()) return Invalid(std::string(parsed.status().message()));
@@ -73,9 +73,9 @@ absl::Status OwnDeclaration::TakeFirstValues(
   if (!is_chief_) return absl::OkStatus();
   const size_t count = declaration->variables_size();
   if (!values.empty() && values.size() != count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("first values are given for ", values.size(), " of ",
-                     count, " variables: NULL is one with an initializer"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "first values are given for ", values.size(), " of ", count,
+        " variables: pass NULL for one with an initializer"));
   }
   bool any = false;
   std::vector<std::vector<float>> copies(count);
@@ -86,7 +86,7 @@ absl::Status OwnDeclaration::TakeFirstValues(
       return absl::InvalidArgumentError(absl::StrCat(
           "variable \"", variable.name(), "\": ",
           from != nullptr
-              ? "first values are given, but its initializer is another"
+              ? "first values are given, but its initializer is not `given`"
               : "its initializer is `given`, but no first values are"));
     }
     if (from == nullptr) continue;
@@ -114,7 +114,7 @@ absl::Status OwnDeclaration::CheckStanding(
       FirstChange(standing, declaration_, Declarer::kOther);
   if (change.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
-      task_, " declares otherwise than was declared before: ", change,
+      task_, " declares a different job than was declared before: ", change,
       WaysOutOfChange(standing)));
 }
 

@@ -16,11 +16,12 @@
 
 namespace holdfast::c_api {
 
-// What this worker declares: the chief to the cluster, with the first values
-// that it gives; every other worker to have it compared with what stands.
+// What this worker declares. The chief declares it to the cluster, with the
+// first values that it gives; every other worker compares it with the job's
+// declaration.
 //
-// Thread-safe, but declaration() and first_values() must not overlap with Take
-// or Withdraw.
+// Thread-safe, except that declaration() and first_values() must not overlap
+// with Take or Withdraw.
 class OwnDeclaration {
  public:
   // `task` is the worker's name, for errors.
@@ -28,31 +29,31 @@ class OwnDeclaration {
       : task_(std::move(task)), is_chief_(is_chief) {}
 
   // Parses `text`, a Declaration as textproto, and copies the chief's first
-  // values: one pointer for each variable, null where it has an initializer, or
-  // none at all. The same text may come again.
-  // Errors: REFUSED when another text stands; INVALID.
+  // values: one pointer for each variable, null if it has another initializer,
+  // or no pointers at all. May be called again with the same text.
+  // Errors: REFUSED if another text was taken before; INVALID.
   Error Take(const std::string& text,
              absl::Span<const float* const> first_values)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes room for a better one.
+  // Forgets the declaration, so that another one may be taken.
   void Withdraw() ABSL_LOCKS_EXCLUDED(mutex_);
   bool taken() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return text_.has_value();
   }
 
-  // Whether what stands is what was taken, if anything was.
-  // Errors: ALREADY_EXISTS with the first difference.
+  // Checks that the job's declaration is what was taken, if anything was.
+  // Errors: ALREADY_EXISTS, with the first difference.
   absl::Status CheckStanding(const proto::Declaration& standing) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // With the digests of the first values; before Take it is empty.
+  // The declaration, with the digests of the first values; empty before Take.
   const proto::Declaration& declaration() const { return declaration_; }
-  // Null where none are given. They live as long as this object.
+  // Null if none are given. The values live as long as this object.
   FirstValues first_values() const;
 
  private:
-  // Takes a copy of the chief's, and their digests.
+  // Copies the chief's first values, and computes their digests.
   absl::Status TakeFirstValues(absl::Span<const float* const> values,
                                proto::Declaration* declaration);
 
@@ -63,7 +64,7 @@ class OwnDeclaration {
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
   // Set with the text.
   proto::Declaration declaration_;
-  // By variable; empty where there are none.
+  // Indexed by variable; empty if there are none.
   std::vector<std::vector<float>> first_values_;
 };
 

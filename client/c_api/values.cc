@@ -41,7 +41,7 @@ Error Values::Await(absl::Time until) {
 Error Values::Check() const {
   return here_ ? Error()
                : Invalid(
-                     "the values are not here: holdfast_values_wait comes "
+                     "the values have not arrived: call holdfast_values_wait "
                      "first");
 }
 
@@ -51,9 +51,9 @@ void Values::GetVariable(size_t index, holdfast_variable* variable) const {
 
 Error Values::GetRows(size_t index, absl::Span<float> into) const {
   if (index >= rows_.size()) {
-    return Invalid(absl::StrCat("rows of ", rows_.size(),
-                                " tables were pulled; there are none of index ",
-                                index));
+    return Invalid(
+        absl::StrCat("rows of ", rows_.size(),
+                     " tables were pulled; there are none with index ", index));
   }
   const absl::Status status = rows_.CheckSize(index, into.size());
   if (!status.ok()) return Invalid(std::string(status.message()));
@@ -82,7 +82,7 @@ absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(
     if (!journal.ok()) return journal.status();
     if (journal->checkpoints().empty()) {
       return absl::NotFoundError(
-          absl::StrCat(path, ": no checkpoint is durable"));
+          absl::StrCat(path, ": there is no durable checkpoint"));
     }
     folder = directory->Folder(*journal->checkpoints().rbegin());
   }

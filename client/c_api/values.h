@@ -23,14 +23,14 @@ namespace holdfast::c_api {
 
 class Connection;
 
-// The handle of all values of a model.
+// The object behind the handle of all values of a model.
 class Values {
  public:
-  // Of a pull that is under way.
+  // The values of a pull that is in progress.
   Values(std::shared_ptr<Connection> connection,
          std::shared_ptr<const Parameters> values, client::RowRequest rows,
          std::shared_ptr<BackgroundCalls::Call> call);
-  // That are here.
+  // Values that are available.
   Values(std::shared_ptr<const Declared> declared,
          std::shared_ptr<const Parameters> values);
 
@@ -39,11 +39,11 @@ class Values {
   Error Await(absl::Time until);
   // INVALID before Await has succeeded.
   Error Check() const;
-  // Once it has.
+  // The following require that Await has succeeded.
   uint64_t step() const { return values_->version.value(); }
   size_t count() const { return declared_->variables.size(); }
   void GetVariable(size_t index, holdfast_variable* variable) const;
-  // Of what was pulled with them.
+  // Reads the rows that were pulled with the values.
   Error GetRows(size_t index, absl::Span<float> into) const;
   std::string Digest() const;
 
@@ -57,8 +57,8 @@ class Values {
   const std::shared_ptr<const Declared> declared_;
 };
 
-// Reads a checkpoint: that of this folder, or the newest durable one of this
-// directory. Errors: those of its files.
+// Reads the checkpoint in the folder `path`, or the newest durable one in the
+// directory `path`. Errors: those of its files.
 absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(const std::string& path);
 
 }  // namespace holdfast::c_api

@@ -10,7 +10,7 @@ namespace holdfast::c_api {
 VariableFacts::VariableFacts(const proto::Variable& variable)
     : name(variable.name()),
       shape(variable.shape().begin(), variable.shape().end()),
-      // What was declared is valid.
+      // The declaration has been validated.
       elements(static_cast<size_t>(NumElements(shape).value_or(0))),
       trainable(!variable.has_trainable() || variable.trainable()),
       moving_average(variable.has_moving_average()) {}

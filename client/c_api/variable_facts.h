@@ -12,14 +12,14 @@
 
 namespace holdfast::c_api {
 
-// A variable as the C API tells it: name and shape with the addresses that it
-// promises.
+// A variable as the C API describes it; keeps name and shape at the addresses
+// that the API promises.
 struct VariableFacts {
   VariableFacts() = default;
   explicit VariableFacts(const proto::Variable& variable);
   // `data`: may be null.
   void CopyTo(const float* data, holdfast_variable* variable) const;
-  // INVALID, naming the variable, unless it has this many.
+  // INVALID, naming the variable, unless it has this many elements.
   Error CheckElements(size_t elements) const;
 
   std::string name;
@@ -29,12 +29,12 @@ struct VariableFacts {
   bool moving_average = false;
 };
 
-// What was declared.
+// A declaration, and facts about its variables.
 struct Declared {
   explicit Declared(proto::Declaration declaration);
 
   const proto::Declaration declaration;
-  // By variable.
+  // Indexed by variable.
   const std::vector<VariableFacts> variables;
 };
 

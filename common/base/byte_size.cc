@@ -37,10 +37,10 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
     }
     return static_cast<int64_t>(number * bytes);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text,
-                   "\" is no number of bytes: say as much as 8GiB, 500MB or "
-                   "1000000"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text,
+      "\" is not a number of bytes: use a value such as 8GiB, 500MB or "
+      "1000000"));
 }
 
 }  // namespace holdfast

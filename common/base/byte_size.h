@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// Bytes, of "8GiB", "500MB", "4096" and the like: a number above 0, with or
-// without a point, and B, kB (or KB), KiB, MB, MiB, GB, GiB, TB, TiB or
-// nothing. Errors: INVALID_ARGUMENT, naming the text.
+// Parses a number of bytes such as "8GiB", "500MB" or "4096": a number above 0,
+// with or without a decimal point, followed by B, kB (or KB), KiB, MB, MiB, GB,
+// GiB, TB, TiB or nothing. Errors: INVALID_ARGUMENT, naming the text.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 }  // namespace holdfast

@@ -10,26 +10,26 @@ namespace holdfast {
 
 // The steady clock: the time since some moment in the past, the same for all
 // processes of a machine, as if that moment had been the Unix epoch. It neither
-// jumps nor goes back when the machine's date is set, and stands still while
-// the machine is suspended.
+// jumps nor goes back when the machine's date is set, and stops while the
+// machine is suspended.
 //
-// Every deadline, lease, timeout and measured duration is by this clock. Waits
-// for a deadline pass what is left of it to a function that takes a duration
-// (absl::Mutex::AwaitWithTimeout(condition, deadline - SteadyNow())), or
-// convert it for gRPC (common/rpc/deadline.h). Abseil's functions that take a
-// deadline (AwaitWithDeadline) are by the date and are not used;
-// tests/clock_use_test.sh looks for them. Abseil's timed waits themselves are
-// made steady by steady_waits.cc.
+// Every deadline, lease, timeout and measured duration uses this clock. Code
+// that waits for a deadline passes the remaining time to a function that takes
+// a duration (absl::Mutex::AwaitWithTimeout(condition, deadline -
+// SteadyNow())), or converts the deadline for gRPC (common/rpc/deadline.h).
+// Abseil's functions that take a deadline (AwaitWithDeadline) follow the date
+// and are not used; tests/clock_use_test.sh checks that. steady_waits.cc makes
+// Abseil's timed waits themselves follow the steady clock.
 inline absl::Time SteadyNow() {
   return absl::UnixEpoch() +
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// The date, which anybody may set at any time: for names, for what people read,
-// for files and certificates. Nothing waits by it.
+// The date, which may be set at any time: for names, for output that people
+// read, for files and certificates. No wait depends on it.
 inline absl::Time DateNow() { return absl::Now(); }
 
-// Where the time is read, so that a test may hold it. Thread-safe.
+// The source of the time, so that a test can control it. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;

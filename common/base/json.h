@@ -1,4 +1,4 @@
-// JSON, as our programs print it.
+// JSON as printed by our programs.
 #ifndef HOLDFAST_COMMON_BASE_JSON_H_
 #define HOLDFAST_COMMON_BASE_JSON_H_
 
@@ -9,15 +9,15 @@
 
 namespace holdfast {
 
-// The message on one line, without a line break: fields by their names in the
-// .proto, those at their default included, so that a reader finds each; an
-// optional field, or a message, that is not set is left out. 64-bit integers
-// are strings, and numbers that are not finite "NaN" and "Infinity", as
-// protobuf's JSON has them.
+// The message on one line, without a line break: fields under their names in
+// the .proto, including those with default values, so that a reader finds every
+// field; optional fields and messages that are not set are left out. As in
+// protobuf's JSON mapping, 64-bit integers are strings, and non-finite numbers
+// are "NaN" and "Infinity".
 std::string ToJson(const google::protobuf::Message& message);
 
 // `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD,
-// so that whatever stands in an error message, what is printed can be read.
+// so that the output is valid whatever an error message contains.
 std::string JsonString(absl::string_view text);
 
 }  // namespace holdfast

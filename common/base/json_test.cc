@@ -56,8 +56,8 @@ TEST(JsonStringTest, IsReadBackAsItWas) {
 }
 
 TEST(JsonStringTest, ReplacesWhatIsNotUtf8) {
-  // A lone tail, a head without its tail, an overlong '/', a surrogate, what
-  // is above U+10FFFF.
+  // A lone continuation byte, a lead byte without one, an overlong '/', a
+  // surrogate, and a code point above U+10FFFF.
   EXPECT_EQ(JsonString("a\x80z"), R"("a\ufffdz")");
   EXPECT_EQ(JsonString("a\xc3"), R"("a\ufffd")");
   EXPECT_EQ(JsonString("\xc0\xaf"), R"("\ufffd\ufffd")");

@@ -5,8 +5,9 @@
 
 namespace holdfast {
 
-// A random number that tells one life of a process, or of a directory, from all
-// others; never 0. It comes from the system's entropy and follows no seed.
+// A random number that distinguishes one life of a process, or of a directory,
+// from all others; never 0. It comes from the system's entropy and does not
+// depend on a seed.
 uint64_t MakeNonce();
 
 }  // namespace holdfast

@@ -11,13 +11,13 @@ namespace holdfast {
 namespace {
 
 // ln 2 in two parts, whose sum has 33 bits more than a double; products of the
-// first and a whole number below 2^20 are exact (fdlibm's e_exp.c has them).
+// first part and an integer below 2^20 are exact (from fdlibm's e_exp.c).
 constexpr double kLn2High = 6.93147180369123816490e-01;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 constexpr double kLog2E = 1.44269504088896338700e+00;
 
-// e^r - 1 by its Taylor series; |r| is at most 0.35, and so the first term left
-// out below 2^-56 of the sum.
+// e^r - 1 by its Taylor series; |r| is at most 0.35, so the first omitted term
+// is below 2^-56 of the sum.
 double ExpSeries(double r) {
   double sum = 0;
   for (int k = 14; k >= 1; --k) sum = (sum + 1) * (r * (1.0 / k));
@@ -25,7 +25,7 @@ double ExpSeries(double r) {
 }
 
 // 2 atanh(s), which is log((1 + s) / (1 - s)), by its Taylor series; |s| is at
-// most 0.2, and so the first term left out below 2^-55 of the sum.
+// most 0.2, so the first omitted term is below 2^-55 of the sum.
 double LogSeries(double s) {
   const double square = s * s;
   double sum = 0;
@@ -41,7 +41,7 @@ double PortableExp(double x) {
   if (x < -708) return 0;
   const double n = std::floor(x * kLog2E + 0.5);
   const double r = (x - n * kLn2High) - n * kLn2Low;
-  // Exact.
+  // The multiplication by 2^n is exact.
   return std::ldexp(1 + ExpSeries(r), static_cast<int>(n));
 }
 
@@ -63,7 +63,7 @@ double PortableLog(double x) {
     ++exponent;
   }
   // log m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with |s| < 0.172. The
-  // term of s^23 is below 1e-19 of the sum.
+  // s^23 term is below 1e-19 of the sum.
   const double s = (m - 1) / (m + 1);
   static constexpr double kSeries[] = {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17,
                                        2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9,
@@ -72,7 +72,7 @@ double PortableLog(double x) {
   double sum = kSeries[0];
   for (size_t i = 1; i < std::size(kSeries); ++i) sum = sum * z + kSeries[i];
   const double tail = s * (z * sum);
-  // log 2, of which the first part has so few digits that its product with an
+  // log 2 in two parts; the first has so few digits that its product with an
   // exponent is exact.
   constexpr double kLn2High = 0x1.62e42fee00000p-1;
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
@@ -80,7 +80,7 @@ double PortableLog(double x) {
 }
 
 double PortableLog1p(double x) {
-  // Where 1 + x would lose the last bits of x.
+  // For small x, 1 + x would lose the last bits of x.
   return std::abs(x) <= 0.4 ? LogSeries(x / (2 + x)) : PortableLog(1 + x);
 }
 

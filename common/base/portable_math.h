@@ -1,14 +1,16 @@
 // Exponentials and logarithms whose bits are the same on every machine: they
-// are made of sums, products and quotients in double, which IEEE 754 rounds in
-// one way. A math library's differ from one version, or one CPU, to another.
+// use only sums, products and quotients in double, whose rounding IEEE 754
+// defines. The results of math libraries differ between versions and between
+// CPUs.
 //
-// Within a few units in the last place. Pure functions.
+// Accurate to a few units in the last place. Pure functions.
 #ifndef HOLDFAST_COMMON_BASE_PORTABLE_MATH_H_
 #define HOLDFAST_COMMON_BASE_PORTABLE_MATH_H_
 
 namespace holdfast {
 
-// e^x. 0 and infinity where it is beyond double; denormal results are 0.
+// e^x. Returns 0 or infinity if the result is out of double's range; denormal
+// results are 0.
 double PortableExp(double x);
 // e^x - 1.
 double PortableExpm1(double x);

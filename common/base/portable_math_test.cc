@@ -8,7 +8,7 @@
 namespace holdfast {
 namespace {
 
-// By how many units in the last place of `right`, at least a denormal's.
+// The difference in units in the last place of `right` (at least one denormal).
 double UlpsApart(double value, double right) {
   const double ulp =
       std::nextafter(std::abs(right), INFINITY) - std::abs(right);

@@ -3,7 +3,7 @@
 namespace holdfast {
 namespace {
 
-// Multipliers and Weyl increments (the golden ratio, sqrt(3) - 1) of the paper.
+// The paper's multipliers and Weyl increments (the golden ratio, sqrt(3) - 1).
 constexpr uint32_t kMultiplier0 = 0xD2511F53;
 constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kWeyl0 = 0x9E3779B9;

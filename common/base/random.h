@@ -1,9 +1,9 @@
-// Counter-based random numbers: Philox4x32-10, of Salmon, Moraes, Dror and
+// Counter-based random numbers: Philox4x32-10, from Salmon, Moraes, Dror and
 // Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 //
-// A pure function of counter and key, in integers alone: the same bits on every
-// machine, in any order, from any thread. There is no generator to seed, share
-// or save: the value at a counter is there whenever it is asked for.
+// A pure function of counter and key that uses integers only: the same bits on
+// every machine, in any order, from any thread. There is no generator to seed,
+// share or save: the value at any counter can be computed at any time.
 #ifndef HOLDFAST_COMMON_BASE_RANDOM_H_
 #define HOLDFAST_COMMON_BASE_RANDOM_H_
 

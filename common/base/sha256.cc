@@ -8,8 +8,8 @@
 namespace holdfast {
 namespace {
 
-// OpenSSL refuses SHA-256 only when it is out of memory or installed without
-// its default provider; neither leaves anything to go on with: hence CHECK.
+// SHA-256 fails only if OpenSSL is out of memory or installed without its
+// default provider; the process cannot continue in either case, hence CHECK.
 
 struct FreeContext {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
@@ -40,7 +40,7 @@ void Sha256::Update(const void* data, size_t size) {
 }
 
 std::string Sha256::HexDigest() const {
-  // Finishing ends a context, so a copy is finished.
+  // A context cannot be used after it is finalized, so a copy is finalized.
   Context copy = MakeContext();
   CHECK_EQ(EVP_MD_CTX_copy_ex(copy.get(), state_->context.get()), 1);
   unsigned char digest[EVP_MAX_MD_SIZE];

@@ -1,7 +1,7 @@
-// SHA-256 (FIPS 180-4), by OpenSSL.
+// SHA-256 (FIPS 180-4), computed by OpenSSL.
 //
-// Thread-compatible. Data arrive in any number of pieces; the digest is that of
-// their concatenation.
+// Thread-compatible. Data may be added in any number of pieces; the digest
+// covers their concatenation.
 #ifndef HOLDFAST_COMMON_BASE_SHA256_H_
 #define HOLDFAST_COMMON_BASE_SHA256_H_
 

@@ -15,13 +15,13 @@
 
 namespace holdfast {
 
-// Vectors that the compiler may use: those that every CPU of this architecture
-// has, or longer ones.
+// The vector instructions that the compiler may use: kPlain means those that
+// every CPU of this architecture has.
 enum class Simd { kPlain, kAvx2, kAvx512 };
 
-// Those of this CPU, kPlain first, the longest last.
+// The kinds that this CPU supports: kPlain first, the widest last.
 absl::Span<const Simd> SupportedSimd();
-// The longest.
+// The widest of them.
 Simd BestSimd();
 
 const char* SimdName(Simd simd);
@@ -34,7 +34,7 @@ __attribute__((target("avx2"))) void RunAvx2(Loop loop) {
   loop();
 }
 
-// GCC prefers half of the vectors' length unless told.
+// By default, GCC prefers vectors of half this width.
 template <typename Loop>
 #if defined(__clang__)
 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq")))
@@ -51,10 +51,10 @@ void RunAvx512(Loop loop) {
 
 // Calls `loop`, compiled for `simd`, which must be among SupportedSimd().
 //
-// `loop` is a lambda that captures by value, so that the compiler sees that
-// nothing it writes changes what it has captured. It and the functions that it
-// calls are to be ABSL_ATTRIBUTE_ALWAYS_INLINE: what is not inlined stays as it
-// is for every CPU.
+// `loop` must be a lambda that captures by value, so that the compiler sees
+// that the loop's writes do not change its captures. The lambda and the
+// functions that it calls must be ABSL_ATTRIBUTE_ALWAYS_INLINE: functions that
+// are not inlined keep their code for every CPU.
 template <typename Loop>
 void RunSimd(Simd simd, Loop loop) {
   switch (simd) {
@@ -69,12 +69,12 @@ void RunSimd(Simd simd, Loop loop) {
   }
 }
 
-// Elements that StreamOut copies: some lines of the cache.
+// The number of elements that StreamOut copies: several cache lines.
 inline constexpr size_t kStreamElements = 128;
 
 // Copies `from` [kStreamElements], aligned to 16 bytes, to `to`, aligned to a
-// line, and not into the caches: what is overwritten is not fetched before, and
-// what is there stays. Other threads see it after FinishStreams.
+// cache line, bypassing the caches: the destination is not fetched first, and
+// no cached data are evicted. Other threads see the copy after FinishStreams.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void StreamOut(const float* from,
                                                    float* to) {
 #if defined(__x86_64__)

@@ -1,18 +1,18 @@
-// Has Abseil's timed waits follow the steady clock, in every program that this
-// is linked into: ours and, inside it, gRPC's, whose timers (deadlines of
-// calls, alarms, keepalive) are waits of this kind.
+// Makes Abseil's timed waits follow the steady clock in every program that this
+// file is linked into: our waits and also gRPC's, whose timers (deadlines of
+// calls, alarms, keepalive) are such waits.
 //
-// Abseil 20220623 turns every timeout into a date and waits for that date: a
-// date that is set back by an hour makes a wait of a second last an hour. It
-// has one point below all its waits that a program may replace, the semaphore
-// that a thread sleeps on (absl/synchronization/internal/per_thread_sem.h); so
-// this is that semaphore, and differs from Abseil's in the clock alone: it
-// turns the date back into what is left until then.
+// Abseil 20220623 turns every timeout into a date and waits for that date: if
+// the date is set back by an hour, a wait of a second lasts an hour. All its
+// waits use one component that a program may replace: the semaphore that a
+// thread sleeps on (absl/synchronization/internal/per_thread_sem.h). This file
+// implements that semaphore; it differs from Abseil's only in the clock: it
+// converts the date back into the time that remains.
 //
-// For that everybody has to mean the same date. Abseil's own clock, which is
-// interpolated between readings of the kernel's, follows a date that was set
-// two seconds late, and gRPC makes its dates by the kernel's clock; so Abseil's
-// is replaced by that as well.
+// This requires one clock for all dates. Abseil's own clock interpolates
+// between readings of the kernel's clock and notices a changed date up to two
+// seconds late, but gRPC reads the kernel's clock; so Abseil's clock is
+// replaced by the kernel's, too.
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -30,7 +30,7 @@
 #include "absl/time/clock.h"
 
 #if !defined(ABSL_LTS_RELEASE_VERSION) || ABSL_LTS_RELEASE_VERSION != 20220623
-#error "See whether this Abseil still waits for dates; later ones need not."
+#error "Check whether this Abseil still waits for dates; later ones need not."
 #endif
 
 namespace {
@@ -51,7 +51,7 @@ int64_t ReadClock(clockid_t clock) {
 }
 
 // When a wait ends, by the steady clock. A wait that Abseil interrupts and
-// takes up again has the same `timeout`, and so the same end, even if the date
+// resumes has the same `timeout`, and therefore the same end, even if the date
 // was set meanwhile.
 timespec SteadyEnd(KernelTimeout timeout) {
   struct Wait {
@@ -68,8 +68,8 @@ timespec SteadyEnd(KernelTimeout timeout) {
   return {last.end / kSecond, last.end % kSecond};
 }
 
-// Posts that no wait has taken. Abseil keeps a thread's identity, zeroed when
-// it is made, for longer than any use of it.
+// The posts that no wait has consumed. Abseil zeroes a thread's identity when
+// it creates it, and keeps it for longer than any use of it.
 std::atomic<int32_t>* PostsOf(ThreadIdentity* identity) {
   static_assert(sizeof(std::atomic<int32_t>) == sizeof(int32_t));
   return reinterpret_cast<std::atomic<int32_t>*>(identity->waiter_state.data);
@@ -110,7 +110,8 @@ bool ABSL_INTERNAL_C_SYMBOL(AbslInternalPerThreadSemWait)(
         return true;
       }
     }
-    // Until a moment of CLOCK_MONOTONIC, as nothing else is asked for.
+    // `end` is a time of CLOCK_MONOTONIC, the default without
+    // FUTEX_CLOCK_REALTIME.
     const long woken =
         syscall(SYS_futex, posts, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
                 timeout.has_timeout() ? &end : nullptr, nullptr,

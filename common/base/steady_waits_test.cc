@@ -1,5 +1,5 @@
-// What threads of a program that uses Abseil and gRPC wait for, seen where they
-// enter the kernel: never for a date.
+// Watches, at the system calls, how the threads of a program that uses Abseil
+// and gRPC wait: never for a date.
 
 #include <dlfcn.h>
 #include <grpcpp/alarm.h>
@@ -21,13 +21,13 @@
 
 namespace {
 
-// Futexes with a timeout, by the clock that it is of.
+// The number of futex waits with a timeout, by the timeout's clock.
 std::atomic<int> waits_for_a_date{0};
 std::atomic<int> steady_waits{0};
 
 }  // namespace
 
-// Stands before the C library's.
+// Overrides the C library's function.
 extern "C" long syscall(long number, ...) {
   static auto* const next =
       reinterpret_cast<decltype(&syscall)>(dlsym(RTLD_NEXT, "syscall"));
@@ -101,7 +101,7 @@ TEST_F(SteadyWaitsTest, NoWaitAtAll) {
   EXPECT_FALSE(mutex_.AwaitWithTimeout(absl::Condition(&never), kShort));
 }
 
-// gRPC has a thread that waits for the next of its timers.
+// One of gRPC's threads waits for the next timer.
 TEST_F(SteadyWaitsTest, AnAlarmOfGrpc) {
   grpc::CompletionQueue queue;
   grpc::Alarm alarm;

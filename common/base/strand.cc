@@ -84,9 +84,9 @@ void Strand::Run() {
     at_work_since_ = absl::ToUnixNanos(SteadyNow());
     for (Item& item : tasks) {
       item.task();
-      item.task = nullptr;  // What it holds is let go in order, too.
+      item.task = nullptr;  // Releases its captures in order, too.
     }
-    if (stopping) return;  // Nothing is posted after that.
+    if (stopping) return;  // Nothing is posted after Stop.
     if (SteadyNow() >= next_tick_) {
       tick_();
       next_tick_ = SteadyNow() + tick_period_;

@@ -14,46 +14,46 @@
 
 namespace holdfast {
 
-// One thread that runs what it is given, one after the other, in the order
-// given.
+// A thread that runs the tasks posted to it one at a time, in the order in
+// which they were posted.
 //
-// An event machine lives on one: whoever has a message for it posts the call,
-// and so the machine needs no locks, and the threads of gRPC do none of its
-// longer work.
+// Each event machine runs on a strand: every call to it is posted, so the
+// machine needs no locks, and gRPC's threads are not held up by its longer
+// work.
 //
-// Thread-safe. What is posted may itself post, but must not stop the strand.
+// Thread-safe. Tasks may post tasks, but must not stop the strand.
 class Strand {
  public:
   using Task = absl::AnyInvocable<void()>;
 
-  // `name` is the thread's, as debuggers and top show it; the first 15 bytes
-  // count.
+  // `name` is the thread's name in debuggers and top, which is cut to 15 bytes.
   explicit Strand(const std::string& name);
-  // Stops.
+  // Calls Stop.
   ~Strand();
 
   Strand(const Strand&) = delete;
   Strand& operator=(const Strand&) = delete;
 
-  // Runs `task` after all that was posted before. Once the strand has stopped,
+  // Runs `task` after all tasks posted before it. Once Stop has been called,
   // `task` is destroyed without being run.
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // As Post, for tasks that take no longer than waking the strand's own thread
-  // would: where the strand rests, the calling thread runs `task` before it
-  // returns, and those that come so meanwhile.
+  // Like Post, but for tasks that take no longer than waking the strand's own
+  // thread: if the strand is idle, the calling thread runs `task` before it
+  // returns, and also the tasks that other threads pass to RunOrPost meanwhile.
   void RunOrPost(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // From now on runs `tick` between tasks, each time `period` has passed since
-  // the last. A busy strand ticks late, never twice to catch up. To be called
-  // at most once.
+  // From now on, runs `tick` between tasks whenever `period` has passed since
+  // the last tick. A busy strand ticks late, and never twice to catch up. Must
+  // be called at most once.
   void TickEvery(absl::Duration period, Task tick) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // How long the strand has been at work without a rest. Zero: it rests.
+  // How long the strand has been busy without a pause; zero if it is idle.
   absl::Duration busy_for() const;
 
-  // Runs what has been posted, but no tick, and ends the thread. What is posted
-  // later is dropped. Returns when nothing runs any more. May be repeated.
+  // Runs the tasks that have been posted, but no tick, and ends the thread.
+  // Tasks posted later are dropped. Returns when no task is running any more.
+  // May be called repeatedly.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -68,20 +68,20 @@ class Strand {
   }
   bool IsBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !lent_; }
 
-  // When the work that is being done was begun, in nanoseconds of the steady
-  // clock. 0: none is.
+  // When the current work began, in nanoseconds of the steady clock; 0 if the
+  // strand is idle.
   std::atomic<int64_t> at_work_since_{0};
 
   absl::Mutex mutex_;
   std::deque<Item> tasks_ ABSL_GUARDED_BY(mutex_);
-  // The strand's thread is at work.
+  // The strand's own thread is running tasks.
   bool at_work_ ABSL_GUARDED_BY(mutex_) = false;
-  // Another thread is: in RunOrPost.
+  // Another thread is running tasks, in RunOrPost.
   bool lent_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Used by the thread alone.
+  // Used only by the strand's own thread.
   Task tick_;
   absl::Duration tick_period_ = absl::InfiniteDuration();
   absl::Time next_tick_ = absl::InfiniteFuture();

@@ -56,8 +56,8 @@ TEST(StrandTest, ManyMayPostAtOnce) {
   EXPECT_EQ(count, kThreads * kEach);
 }
 
-// Light tasks that come while another thread runs one are run by it, too; what
-// follows a heavy one is not.
+// A thread that runs a light task also runs the light tasks that arrive
+// meanwhile, but not those that follow a heavy one.
 TEST(StrandTest, WhoRunsLightTasks) {
   Strand strand("test");
   const std::thread::id me = std::this_thread::get_id();

@@ -37,7 +37,8 @@ void ThreadPool::ParallelFor(size_t count,
     absl::MutexLock lock(&mutex_);
     open_ = &loop;
   }
-  // Not under the lock, else each would be woken by the one before.
+  // Not under the lock: waiters that are signalled while the mutex is held wake
+  // one after another.
   begun_.SignalAll();
   Run(loop);
   absl::MutexLock lock(&mutex_);

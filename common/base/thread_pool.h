@@ -18,8 +18,8 @@ namespace holdfast {
 // Thread-compatible: one loop at a time.
 class ThreadPool {
  public:
-  // Of `threads` threads the caller of ParallelFor is one; the others are made.
-  // `name` is theirs, as debuggers and top show it; the first 15 bytes count.
+  // Starts `threads` - 1 threads; the caller of ParallelFor is the remaining
+  // one. `name` is their name in debuggers and top, which is cut to 15 bytes.
   ThreadPool(int threads, const std::string& name);
   ~ThreadPool();
 
@@ -29,8 +29,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
   // Calls work(i) once for each i in [0, count), in any order, on several
-  // threads at a time, and returns when all calls have. A helper that is slow
-  // to wake is not waited for. Not to be called from inside `work`.
+  // threads at a time, and returns when all calls have returned. Does not wait
+  // for helpers that are slow to wake. Must not be called from inside `work`.
   void ParallelFor(size_t count, absl::FunctionRef<void(size_t)> work)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -39,7 +39,8 @@ class ThreadPool {
     const size_t count;
     const absl::FunctionRef<void(size_t)> work;
     std::atomic<size_t> next{0};
-    // Threads that are at it, the caller aside. Guarded by mutex_.
+    // The number of threads in the loop, not counting the caller. Guarded by
+    // mutex_.
     int helpers = 0;
   };
 
@@ -49,7 +50,7 @@ class ThreadPool {
   absl::Mutex mutex_;
   absl::CondVar begun_;
   absl::CondVar helped_;
-  // One that helpers may join; it has work left, as far as is known.
+  // The loop that helpers may join. As far as is known, it has work left.
   Loop* open_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

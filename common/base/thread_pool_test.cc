@@ -42,7 +42,7 @@ TEST(ThreadPoolTest, ReturnsWhenAllCallsHave) {
   absl::Notification other_begun;
   std::vector<int> done(2, 0);
   const auto caller = std::this_thread::get_id();
-  // The caller ends its part first, and finds nothing left.
+  // The caller finishes its part first, and finds no work left.
   pool.ParallelFor(2, [&](size_t i) {
     if (std::this_thread::get_id() == caller) {
       other_begun.WaitForNotification();

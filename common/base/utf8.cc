@@ -14,7 +14,7 @@ size_t Utf8CharacterBytes(absl::string_view text) {
   if (first < 0xc2) return 0;
   if (first < 0xe0) return tail(1, 0x80, 0xbf) ? 2 : 0;
   if (first < 0xf0) {
-    // Neither longer than need be nor a surrogate.
+    // Excludes overlong forms and surrogates.
     const uint8_t least = first == 0xe0 ? 0xa0 : 0x80;
     const uint8_t most = first == 0xed ? 0x9f : 0xbf;
     return tail(1, least, most) && tail(2, 0x80, 0xbf) ? 3 : 0;

@@ -8,7 +8,7 @@
 namespace holdfast {
 
 // The number of bytes, 1 to 4, of the UTF-8 character (RFC 3629) that `text`,
-// which is not empty, begins with; 0 where it begins with none.
+// which is not empty, begins with; 0 if it does not begin with one.
 size_t Utf8CharacterBytes(absl::string_view text);
 
 }  // namespace holdfast

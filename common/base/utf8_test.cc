@@ -15,8 +15,8 @@ TEST(Utf8CharacterBytesTest, Table) {
 }
 
 TEST(Utf8CharacterBytesTest, NoneOfWhatIsNotUtf8) {
-  // A lone tail, heads without their tails, overlong forms of '/', a
-  // surrogate, what is above U+10FFFF.
+  // A lone continuation byte, lead bytes without them, overlong forms of '/', a
+  // surrogate, and a code point above U+10FFFF.
   for (const char* text : {"\x80", "\xc3", "\xc3z", "\xe2\x82", "\xf0\x9f\x90",
                            "\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
                            "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {

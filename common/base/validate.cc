@@ -41,7 +41,7 @@ bool IsName(absl::string_view text) {
          });
 }
 
-// The value at `index` as it stands in a textproto, cut where it is long.
+// The value at `index` as textproto, truncated if it is long.
 std::string ValueText(const Message& message, const FieldDescriptor& field,
                       int index) {
   constexpr size_t kMax = 60;
@@ -51,7 +51,7 @@ std::string ValueText(const Message& message, const FieldDescriptor& field,
   return text;
 }
 
-// What a value must be and is not, or "".
+// These functions say what a value must be and is not, or return "".
 
 std::string NumberFault(double number, const proto::FieldRule& rule) {
   if (!std::isfinite(number) && !rule.allow_non_finite()) {
@@ -81,7 +81,7 @@ std::string EnumFault(int value, const EnumDescriptor& type) {
   return absl::StrCat("must be ", absl::StrJoin(names, " or "));
 }
 
-// Of a string or a repeated field.
+// For a string or a repeated field.
 std::string SizeFault(size_t size, absl::string_view unit,
                       const proto::FieldRule& rule) {
   if (!rule.has_max_size() || size <= rule.max_size()) return "";
@@ -89,17 +89,19 @@ std::string SizeFault(size_t size, absl::string_view unit,
                       ", has ", size);
 }
 
-// An empty string is one that is not set, which `required` is about.
+// An empty string counts as not set, which `required` covers.
 std::string StringFault(absl::string_view text, const proto::FieldRule& rule) {
   if (std::string fault = SizeFault(text.size(), "bytes", rule);
       !fault.empty()) {
     return fault;
   }
   if (!rule.name() || text.empty() || IsName(text)) return "";
-  return "must be letters, digits and _-./, and begin with a letter or digit";
+  return "must consist of letters, digits and _-./, and begin with a letter or "
+         "digit";
 }
 
-// Of the value at `index` of `field`, which is no message. -1: the only value.
+// For the value at `index` of `field`, which is not a message. An index of -1
+// means the only value of a field that is not repeated.
 std::string ScalarFault(const Message& message, const FieldDescriptor& field,
                         int index, const proto::FieldRule& rule) {
   const Reflection& reflection = *message.GetReflection();
@@ -131,9 +133,9 @@ std::string ScalarFault(const Message& message, const FieldDescriptor& field,
   return "";
 }
 
-// Tests the value at `index` of `field`, or, where that is -1, the only one.
-// Paths are put into words only when there is something to say, since every
-// request to a daemon is tested.
+// Checks the value at `index` of `field`, or its only value if `index` is -1.
+// Paths are written only for broken rules, since every request to a daemon is
+// checked.
 void CheckValue(const Message& message, const FieldDescriptor& field, int index,
                 const proto::FieldRule& rule, std::vector<BrokenRule>* broken) {
   const Reflection& reflection = *message.GetReflection();
@@ -158,7 +160,7 @@ void CheckValue(const Message& message, const FieldDescriptor& field, int index,
   }
 }
 
-// Whether a value of the field can be wrong. Most fields of most requests
+// Whether the field can have an invalid value. Most fields of most requests
 // cannot.
 bool CanBreak(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
@@ -180,7 +182,7 @@ void CheckField(const Message& message, const FieldDescriptor& field,
                                        : reflection.HasField(message, &field);
   if (size == 0 && rule.required()) {
     broken->push_back({field.name(), field.is_repeated()
-                                         ? "must have one at least"
+                                         ? "must have at least one"
                                          : "must be set"});
   } else if (std::string fault = SizeFault(size, "values", rule);
              field.is_repeated() && !fault.empty()) {
@@ -213,20 +215,19 @@ void CheckPiecewise(const proto::LearningRateSchedule::Piecewise& piecewise,
     if (step > before) continue;
     broken->push_back(
         {absl::StrCat("pieces[", i, "].from_step"),
-         absl::StrCat("must be above that of the piece before, which is ",
+         absl::StrCat("must be above that of the previous piece, which is ",
                       before, ", is ", step)});
   }
 }
 
 void CheckAdagrad(const proto::Optimizer::Adagrad& adagrad,
                   std::vector<BrokenRule>* broken) {
-  // Where a gradient has always been 0 the step would be 0 / 0.
+  // If a gradient has always been 0, the update would be 0 / 0.
   if (adagrad.has_initial_accumulator_value() &&
       adagrad.initial_accumulator_value() == 0 && adagrad.has_epsilon() &&
       adagrad.epsilon() == 0) {
     broken->push_back(
-        {"epsilon",
-         "must be above 0 where initial_accumulator_value is 0, is 0"});
+        {"epsilon", "must be above 0 if initial_accumulator_value is 0, is 0"});
   }
 }
 

@@ -1,9 +1,9 @@
-// Tests messages of proto/ against their rules.
+// Checks messages of proto/ against their rules.
 //
-// The rules of one field stand beside it in the proto, as options
-// (proto/rules.proto); those between fields in validate.cc. Besides, every
-// float must be finite, unless its rule says otherwise, and every enum value
-// known.
+// The rules for a single field are options of the field in the proto file
+// (proto/rules.proto); rules between fields are in validate.cc. In addition,
+// every float must be finite, unless its rule says otherwise, and every enum
+// value must be known.
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_BASE_VALIDATE_H_
@@ -19,18 +19,18 @@
 namespace holdfast {
 
 struct BrokenRule {
-  // Of the field, as "layers[2].dense.units"; empty where it is the message
-  // itself that breaks the rule.
+  // The path of the field, such as "layers[2].dense.units"; empty if the
+  // message itself breaks the rule.
   std::string path;
-  // As "must be above 0, is -1".
+  // For example, "must be above 0, is -1".
   std::string what;
 };
 
-// How many broken rules of one message are told.
+// The maximum number of broken rules that an error lists for one message.
 constexpr size_t kMaxBrokenRulesTold = 20;
 
 // The rules that `message` and its submessages break, in the order of the
-// proto. Stops looking soon after it has more than are told.
+// proto. Stops soon after it has found more than kMaxBrokenRulesTold.
 std::vector<BrokenRule> FindBrokenRules(
     const google::protobuf::Message& message);
 

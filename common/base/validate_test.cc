@@ -99,7 +99,7 @@ TEST(ValidateMessageTest, RulesBetweenFields) {
             "Uniform: high: must be above low, which is 0, is 0");
 }
 
-// What is wrong with an optimizer of learning rate 1, as told of a declaration.
+// The error for an optimizer of learning rate 1, with this text added.
 std::string OptimizerFaults(const std::string& text) {
   proto::Optimizer optimizer;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -121,15 +121,15 @@ TEST(ValidateMessageTest, PiecesRise) {
   EXPECT_EQ(faults({0, 1, 20, 1000}), "");
   EXPECT_EQ(faults({3, 3}),
             "Optimizer: schedule.piecewise.pieces[1].from_step: must be above "
-            "that of the piece before, which is 3, is 3");
+            "that of the previous piece, which is 3, is 3");
   EXPECT_EQ(faults({1, 5, 4}),
             "Optimizer: schedule.piecewise.pieces[2].from_step: must be above "
-            "that of the piece before, which is 5, is 4");
+            "that of the previous piece, which is 5, is 4");
   EXPECT_EQ(faults({0, 0, 5, 2}),
             "Optimizer: schedule.piecewise.pieces[1].from_step: must be above "
-            "that of the piece before, which is 0, is 0; "
+            "that of the previous piece, which is 0, is 0; "
             "schedule.piecewise.pieces[3].from_step: must be above that of the "
-            "piece before, which is 5, is 2");
+            "previous piece, which is 5, is 2");
   proto::LearningRateSchedule::Piecewise many;
   for (int i = 0; i < 1000; ++i) many.add_pieces();
   EXPECT_THAT(FindBrokenRules(many), SizeIs(kMaxBrokenRulesTold + 1));
@@ -204,7 +204,7 @@ TEST(ValidateMessageTest, AdagradDividesByMoreThan0) {
   EXPECT_EQ(OptimizerFaults("adagrad { epsilon: 0 }"), "");
   EXPECT_EQ(
       OptimizerFaults("adagrad { initial_accumulator_value: 0 epsilon: 0 }"),
-      "Optimizer: adagrad.epsilon: must be above 0 where "
+      "Optimizer: adagrad.epsilon: must be above 0 if "
       "initial_accumulator_value is 0, is 0");
 }
 

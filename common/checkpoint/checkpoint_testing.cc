@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// What a row, or candidate, holds: id, step, count and floats.
+// A row's or candidate's contents: id, step, count and floats.
 std::vector<float> TestRow(const TestTable& table, uint64_t id, uint32_t seed) {
   std::vector<float> row = {static_cast<float>(id),
                             static_cast<float>(10 * seed + id % 3),
@@ -26,7 +26,7 @@ std::vector<float> TestRow(const TestTable& table, uint64_t id, uint32_t seed) {
   return row;
 }
 
-// Its bytes, as docs/formats/checkpoint.md has them.
+// Appends its encoding (docs/formats/checkpoint.md).
 void AppendRow(const std::vector<float>& row, std::string* bytes) {
   AppendFixed64(static_cast<uint64_t>(row[0]), bytes);
   AppendFixed64(
@@ -40,7 +40,7 @@ absl::Status WriteTable(const TestTable& table, uint32_t seed,
                         BucketRange buckets, DataFileWriter* writer) {
   absl::Status status = writer->BeginRows(
       {table.name, table.row_length * (1 + table.slots), buckets});
-  // By bucket, and in each as ids rise: rows first, as their ids are lower.
+  // Sorted by bucket, then by id: rows come first, because their ids are lower.
   std::vector<std::pair<uint32_t, uint64_t>> ids;
   for (uint64_t id = 0; id < table.rows + table.candidates; ++id) {
     ids.emplace_back(BucketOfRow(id), id);
@@ -60,7 +60,8 @@ absl::Status WriteTable(const TestTable& table, uint32_t seed,
   return status;
 }
 
-// This ps' share of variables, in 2 `num_ps` extents of each array.
+// Writes this ps's share of the variables, which have 2 `num_ps` extents per
+// array.
 absl::Status WriteVariables(const TestState& state, uint32_t ps,
                             uint32_t num_ps, DataFileWriter* writer) {
   uint32_t next_ps = 0;
@@ -84,7 +85,7 @@ absl::Status WriteVariables(const TestState& state, uint32_t ps,
   return absl::OkStatus();
 }
 
-// The bytes of a bucket: what is there, and what is not any more.
+// Builds the bytes of a bucket: its entries, and the removed ids.
 class BucketOfEntries {
  public:
   void Add(uint64_t id, const TestEntry& entry) {

@@ -18,36 +18,37 @@
 
 namespace holdfast {
 
-// A variable to be stored: arrays of as many elements as it has, first the
-// values, then the slots. An array's elements rise by one from a number that
-// tells array and seed.
+// A variable to be stored: arrays of its number of elements, first the values,
+// then the slots. An array's elements rise by one from a number that depends on
+// the array and the seed.
 struct TestVariable {
   std::string name;
   std::vector<int64_t> shape;
   uint32_t slots = 0;
 };
 
-// A table to be stored, with rows and candidates of the ids from 0 on. All that
-// they hold follows from id and seed.
+// A table to be stored, with rows and candidates of the ids from 0 on. Their
+// contents depend only on id and seed.
 struct TestTable {
   std::string name;
   uint32_t row_length = 0;
-  // Slots of each value.
+  // Slots per value.
   uint32_t slots = 0;
   uint64_t rows = 0;
-  // Ids above those of rows.
+  // Their ids follow those of the rows.
   uint64_t candidates = 0;
 };
 
-// By variable, by slot: what a checkpoint holds. By table: of each row and
-// candidate, in the order of ids, id, step, count and floats.
+// The contents of a checkpoint. For a variable: its arrays, by slot. For a
+// table: id, step, count and floats of each row and candidate, in the order of
+// ids.
 using TestState = std::map<std::string, std::vector<std::vector<float>>>;
 
 proto::CheckpointName TestName(uint64_t generation, uint64_t step);
 
-// Variables with and without slots, a scalar, one without elements.
+// Variables with and without slots, a scalar, and one without elements.
 std::vector<TestVariable> SmallVariables();
-// One with rows and candidates, one without any.
+// A table with rows and candidates, and an empty one.
 std::vector<TestTable> SmallTables();
 
 proto::Manifest TestManifest(const proto::CheckpointName& name,
@@ -57,20 +58,21 @@ TestState MakeTestState(const std::vector<TestVariable>& variables,
                         uint32_t seed,
                         const std::vector<TestTable>& tables = {});
 
-// Writes data files and manifest. Every array lies in 2 `num_ps` extents, as
-// even as can be, that go round the ps; each is appended in two pieces. Buckets
-// are on the ps that they belong to.
+// Writes data files and manifest. Every array is divided into 2 `num_ps`
+// extents of equal size, as far as possible, which are dealt to the ps in turn;
+// each is appended in two pieces. Buckets are written by the ps that they
+// belong to.
 absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,
                                 const proto::CheckpointName& name,
                                 const std::vector<TestVariable>& variables,
                                 uint32_t num_ps, uint32_t seed,
                                 const std::vector<TestTable>& tables = {});
 
-// Reads all of a checkpoint.
+// Reads a whole checkpoint.
 absl::StatusOr<TestState> LoadTestCheckpoint(
     const CheckpointDirectory& directory, const proto::CheckpointName& name);
 
-// An entry of a table, whose rows have 2 values and 2 slots: a row or, without
+// An entry of a table whose rows have 2 values and 2 slots: a row or, without
 // floats, a candidate.
 struct TestEntry {
   uint64_t step = 0;
@@ -84,32 +86,32 @@ struct TestEntry {
 };
 using TestEntries = std::map<uint64_t, TestEntry>;
 
-// A row that was touched by a step; its floats follow from both.
+// The row `id` as last touched by `step`; its floats depend on both.
 TestEntry TestRowOf(uint64_t id, uint64_t step);
 
-// A checkpoint of SmallVariables and of a table "user", perhaps with changes
-// alone.
+// A checkpoint of SmallVariables and of a table "user", which may be a delta.
 struct TestSave {
   proto::CheckpointName name;
   uint32_t num_ps = 1;
   uint32_t seed = 0;
   TestEntries entries;
-  // Ids that were removed since `previous`; what they are now is not listed.
+  // Ids that were removed since `previous`; those that are in `entries` again
+  // in the same kind are not written.
   std::set<uint64_t> removed_rows;
   std::set<uint64_t> removed_candidates;
   std::optional<proto::CheckpointName> previous;
   std::vector<proto::CheckpointName> chain;
-  // By ps: those that write changes, and those that list what was removed.
+  // The ps that write changes only, and the ps that list what was removed.
   std::set<uint32_t> writes_changes;
   std::set<uint32_t> lists_removed;
 };
-// Adds what is in `before` and not in `after`, of the same kind.
+// Adds the ids that are in `before` but not, in the same kind, in `after`.
 void AddRemoved(const TestEntries& before, const TestEntries& after,
                 TestSave* save);
 absl::Status SaveTestTable(const CheckpointDirectory& directory,
                            const TestSave& save);
 
-// What a checkpoint has of table "user".
+// The entries of table "user" in a checkpoint.
 absl::StatusOr<TestEntries> LoadTestEntries(
     const CheckpointDirectory& directory, const proto::CheckpointName& name,
     BucketRange buckets = {});

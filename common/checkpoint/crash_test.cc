@@ -1,5 +1,5 @@
-// What a crash, a full disk or a failing one leaves of a checkpoint directory:
-// the state before or the state after, and never another or a mixture.
+// A crash, a full disk or a failing one leaves a checkpoint directory in the
+// state before or the state after, and never in another one or a mixture.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,12 +18,12 @@ using Unsynced = FaultyFileSystem::Unsynced;
 
 constexpr uint32_t kPs = 2;
 
-// The n-th checkpoint of a job: step and values follow from n. Rows are of
-// steps from 10 n to 10 n + 2.
+// The n-th checkpoint of a job: step and values depend on n. Rows have steps
+// from 10 n to 10 n + 2.
 proto::CheckpointName Nth(uint32_t n) { return TestName(1, 10 * n + 2); }
 
-// Takes the n-th checkpoint as a job does that keeps one: data files, manifest,
-// journal, and the one before goes.
+// Takes the n-th checkpoint as a job does that keeps one: writes data files,
+// manifest and journal, and removes the previous checkpoint.
 absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n,
                      const std::vector<TestTable>& tables = {}) {
   absl::Status status =
@@ -37,8 +37,8 @@ absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n,
   return directory.Remove(Nth(n - 1));
 }
 
-// Which checkpoint a job would go on from; 0: it begins. Tests that it is
-// whole.
+// The number of the checkpoint that a job would resume from; 0 if it starts
+// anew. Checks that it is complete.
 uint32_t GoOnFrom(const CheckpointDirectory& directory,
                   const std::vector<TestTable>& tables = {}) {
   const auto journal = directory.ReadJournal();
@@ -55,7 +55,7 @@ uint32_t GoOnFrom(const CheckpointDirectory& directory,
   return n;
 }
 
-// Whatever has a manifest is whole.
+// Every checkpoint with a manifest is complete.
 void ExpectNothingElse(const CheckpointDirectory& directory,
                        const std::vector<TestTable>& tables = {}) {
   const auto listed = directory.List();
@@ -96,7 +96,7 @@ class CrashTest : public ::testing::TestWithParam<Stopped> {};
 INSTANTIATE_TEST_SUITE_P(FirstAndSecond, CrashTest,
                          ::testing::Values(Stopped{1, {}, 20},
                                            Stopped{2, {}, 20}));
-// Their index takes time.
+// Few, because the index of a table takes long to write.
 INSTANTIATE_TEST_SUITE_P(WithTables, CrashTest,
                          ::testing::Values(Stopped{2, SmallTables(), 2}));
 
@@ -127,7 +127,7 @@ TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
         EXPECT_TRUE(found == n || found == n - 1) << found;
       }
       ExpectNothingElse(directory, tables);
-      // What is left is not in the way.
+      // Leftovers do no harm.
       EXPECT_TRUE(directory.Remove(Nth(n + 1 - (found == n))).ok());
       EXPECT_TRUE(TakeNth(directory, found + 1, tables).ok());
       EXPECT_EQ(GoOnFrom(directory, tables), found + 1);
@@ -136,14 +136,14 @@ TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
   }
 }
 
-// A job with a table whose rows are touched and removed by n: every third
-// checkpoint has all rows, those between have changes.
+// A job with a table; n determines which rows are touched and removed. Every
+// third checkpoint has all rows, those between have changes.
 class ChainedJob {
  public:
   explicit ChainedJob(const CheckpointDirectory& directory)
       : directory_(directory) {}
 
-  // What the n-th checkpoint has; adds what was removed for it to `save`.
+  // The entries of the n-th checkpoint; adds to `save` what was removed for it.
   static TestEntries EntriesOf(uint32_t n, TestSave* save = nullptr) {
     TestEntries entries, before;
     for (uint64_t k = 1; k <= n; ++k) {
@@ -158,7 +158,8 @@ class ChainedJob {
     return entries;
   }
 
-  // Takes the n-th as a job does that keeps one, and it among the best.
+  // Takes the n-th checkpoint as a job does that keeps one, and also keeps it
+  // among the best.
   absl::Status Take(uint32_t n) {
     TestSave save;
     save.name = Nth(n);
@@ -186,8 +187,8 @@ class ChainedJob {
     return status;
   }
 
-  // Which one it would go on from. Tests that it is whole, and that whatever is
-  // complete among the best is, too.
+  // The checkpoint that the job would resume from. Checks that it and every
+  // complete one among the best can be read.
   uint32_t GoOnFrom() {
     const auto best = directory_.Best().List();
     if (best.ok()) {
@@ -218,7 +219,7 @@ class ChainedJob {
 };
 
 TEST(ChainCrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
-  // The third has a chain of two; the fourth takes it away.
+  // The third has a chain of two; the fourth removes it.
   for (const uint32_t n : {3, 4}) {
     for (const Crash& crash : Crashes(1)) {
       bool stopped = true;
@@ -244,7 +245,7 @@ TEST(ChainCrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
         } else {
           EXPECT_TRUE(found == n || found == n - 1) << found;
         }
-        // What is left of the next one would have another name.
+        // Leftovers of the next one would have another name.
         ASSERT_TRUE(directory.Remove(Nth(found + 1)).ok());
         ASSERT_TRUE(directory.Best().Remove(Nth(found + 1)).ok());
         ASSERT_TRUE(job.Take(found + 1).ok());
@@ -255,7 +256,8 @@ TEST(ChainCrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
   }
 }
 
-// As a coordinator sees it: OK of a single file outlives the crash.
+// From a coordinator's view: a single file whose write returned OK survives the
+// crash.
 TEST(DurabilityTest, WhatIsAcknowledgedIsThere) {
   for (const Crash& crash : Crashes()) {
     FaultyFileSystem disk;
@@ -283,13 +285,13 @@ TEST(DurabilityTest, WhatIsAcknowledgedIsThere) {
   }
 }
 
-// One write fails, or all of a kind, and the process lives on.
+// One write fails, or all of a kind, and the process continues.
 class FailureTest : public ::testing::Test {
  protected:
   FailureTest() { EXPECT_TRUE(TakeNth(directory_, 1).ok()); }
 
-  // The second checkpoint fails with `code`, the first stands, before and after
-  // a crash.
+  // The second checkpoint fails with `code`; the first remains, before and
+  // after a crash.
   void ExpectFails(absl::StatusCode code) {
     EXPECT_EQ(TakeNth(directory_, 2).code(), code);
     EXPECT_EQ(GoOnFrom(directory_), 1u);

@@ -7,8 +7,8 @@
 namespace holdfast {
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
-  // ISA-L counts in int, takes what it only reads as not const, and leaves the
-  // inversion before and after to its caller.
+  // ISA-L counts in int, takes its input as non-const, and leaves the inversion
+  // before and after to the caller.
   constexpr size_t kMost = size_t{1} << 30;
   auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));
   crc = ~crc;

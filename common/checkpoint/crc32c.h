@@ -10,8 +10,8 @@ namespace holdfast {
 
 // CRC32C (Castagnoli; RFC 3720, appendix B.4), by ISA-L.
 //
-// That of bytes whose first part has `crc` and is followed by the `size` bytes
-// at `data`. The CRC32C of nothing is 0.
+// Returns the CRC32C of bytes whose first part has the CRC32C `crc` and is
+// followed by the `size` bytes at `data`. The CRC32C of no bytes is 0.
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 
 inline uint32_t Crc32c(absl::string_view data) {

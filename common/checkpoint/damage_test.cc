@@ -1,4 +1,4 @@
-// Bytes that are not those that were written are found, whichever they are.
+// Any change of the written bytes is detected.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -35,7 +35,7 @@ class DamageTest : public ::testing::Test {
     EXPECT_TRUE(directory_.WriteJournal(journal).ok());
   }
 
-  // Journal and first checkpoint are read.
+  // Reads the journal and the first checkpoint.
   absl::Status ReadAll() {
     const auto journal = directory_.ReadJournal();
     if (!journal.ok()) return journal.status();
@@ -56,8 +56,8 @@ class DamageTest : public ::testing::Test {
             File(first_, "ps-0000-of-0002"), File(first_, "ps-0001-of-0002")};
   }
 
-  // The first checkpoint's first data file with another index, as one would be
-  // that was written so: all checksums fit.
+  // Changes the index of the first checkpoint's first data file, as if the file
+  // had been written so: all checksums are valid.
   absl::Status ReadWithIndex(
       const std::function<void(proto::DataFileIndex*)>& change,
       absl::string_view before_index = "") {
@@ -129,7 +129,7 @@ TEST_F(DamageTest, EveryLengthCounts) {
       SCOPED_TRACE(absl::StrCat(path, " cut to ", size));
       disk_.SetContents(path, contents.substr(0, size));
       ExpectDamaged();
-      // Of the right length, as a file system may leave it.
+      // The right length but zeros, as a file system may leave it.
       std::string zeros = contents.substr(0, size);
       zeros.resize(contents.size(), '\0');
       if (zeros == contents) continue;
@@ -169,7 +169,7 @@ TEST_F(DamageTest, FilesBelongWhereTheyAre) {
 }
 
 TEST_F(DamageTest, ManifestDoesNotMakeAnotherCheckpointsFileFit) {
-  // The second's data file in the first's folder, and as the manifest wants it.
+  // The second's data file in the first's folder, with a matching manifest.
   proto::Manifest manifest = first_manifest_;
   *manifest.mutable_files(0) = directory_.ReadManifest(second_)->files(0);
   ASSERT_TRUE(directory_.WriteManifest(manifest).ok());
@@ -208,7 +208,7 @@ TEST_F(DamageTest, ErrorsNameFileAndPlace) {
   const absl::Status status = ReadAll();
   EXPECT_THAT(status.message(), HasSubstr(path));
   EXPECT_THAT(status.message(), HasSubstr("of variable \"dense/bias\""));
-  // Nothing else is read: only Verify sees it.
+  // Other reads do not touch the damage; only Verify detects it.
   const auto reader = CheckpointReader::Open(directory_, first_);
   ASSERT_TRUE(reader.ok());
   float scale;
@@ -219,11 +219,11 @@ TEST_F(DamageTest, ErrorsNameFileAndPlace) {
   contents[7] = '2';
   disk_.SetContents("dir/JOURNAL", contents);
   EXPECT_THAT(directory_.ReadJournal().status().message(),
-              HasSubstr("format version \"02\", this program reads \"01\""));
+              HasSubstr("format version \"02\"; this program reads \"01\""));
 }
 
 TEST_F(DamageTest, LengthsAreNotBelieved) {
-  // A trailer that leads anywhere: nothing of such a size is made.
+  // A trailer with arbitrary values: no memory of such a size is allocated.
   const std::string path = File(first_, "ps-0000-of-0002");
   const std::string contents = disk_.Contents(path);
   const uint64_t end = contents.size() - 24;
@@ -271,7 +271,7 @@ TEST_F(DamageTest, IndexHasToFit) {
         const absl::Status status = ReadWithIndex(change);
         EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
       };
-  // Of the first extent that has elements.
+  // The first extent that has elements.
   const auto expect_extent_refused =
       [&](const std::function<void(proto::StoredExtent*)>& change) {
         expect_refused([&](proto::DataFileIndex* index) {

@@ -52,7 +52,7 @@ class Reader final : public CheckpointReader {
 
   absl::Status Verify() override {
     absl::Status status = own().VerifyVariables();
-    // What is in memory may not be what is in the files.
+    // Drop cached blocks: they may differ from the files.
     for (const Member& member : line_) member.block->extent = nullptr;
     for (auto& [name, table] : tables_) {
       if (!status.ok()) return status;
@@ -112,7 +112,7 @@ class Reader final : public CheckpointReader {
         absl::StrCat(own().folder(), ": holds no table \"", table, "\""));
   }
 
-  // Opens the checkpoint before the last one of the line.
+  // Opens the checkpoint that precedes the last one of the line.
   absl::Status AddToLine(const proto::CheckpointName& name, Files files) {
     auto opened = StoredCheckpoint::Open(directory_, name, files);
     if (!opened.ok()) return opened.status();
@@ -120,24 +120,24 @@ class Reader final : public CheckpointReader {
     return absl::OkStatus();
   }
 
-  // The same for a checkpoint of the chain, which has to be there.
+  // The same for a checkpoint of the chain, which must exist.
   absl::Status AddLink(const proto::CheckpointName& name) {
     const proto::Manifest& after = line_.back().checkpoint->manifest();
     if (FolderName(after.previous()) != FolderName(name)) {
       return absl::DataLossError(absl::StrCat(
           line_.back().checkpoint->folder(), ": comes after ",
-          FolderName(after.previous()), ", and in the chain of ",
+          FolderName(after.previous()), ", but in the chain of ",
           FolderName(manifest().name()), " after ", FolderName(name)));
     }
     const absl::Status added = AddToLine(name, Files::kOneAtATime);
     if (!absl::IsNotFound(added)) return added;
     return absl::DataLossError(
         absl::StrCat(own().folder(), ": needs ", FolderName(name),
-                     ", which is not there: ", added.message()));
+                     ", which is missing: ", added.message()));
   }
 
-  // The parts of a table that can be merged. A checkpoint without the table
-  // has not those that are before it, either.
+  // The parts of a table that can be merged. Checkpoints before one without the
+  // table do not have this table either.
   std::vector<TableChain::Link> LinksOf(absl::string_view name) const {
     std::vector<TableChain::Link> links;
     for (const Member& member : line_) {
@@ -148,15 +148,15 @@ class Reader final : public CheckpointReader {
     return links;
   }
 
-  // Those of the line whose steps are above `since_step`, the newest first.
+  // The checkpoints of the line whose steps are above `since_step`, newest
+  // first.
   absl::StatusOr<std::vector<TableChain::Link>> LineSince(
       absl::string_view table, BucketRange buckets, uint64_t since_step) {
     const uint64_t step = manifest().name().step();
     if (since_step > step) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(own().folder(), ": is of step ", step,
-                       ", and cannot tell what has changed since step ",
-                       since_step, "; name a later checkpoint"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          own().folder(), ": is at step ", step, ", which is before step ",
+          since_step, "; choose a later checkpoint"));
     }
     std::vector<TableChain::Link> line;
     uint64_t known_since = step;
@@ -187,8 +187,8 @@ class Reader final : public CheckpointReader {
   }
 
   const CheckpointDirectory directory_;
-  // The checkpoint, those of its chain, and those before it that were asked
-  // for; each comes after the next one.
+  // The checkpoint, those of its chain, and the earlier ones that were needed,
+  // newest first.
   std::vector<Member> line_;
   std::map<std::string, TableChain, std::less<>> tables_;
 };

@@ -1,5 +1,6 @@
-// Seconds and rate of saving and loading 256 MiB as one data file, beside the
-// same bytes by write with fsync, and by pread, in the same folder.
+// Measures seconds and rate of saving and loading 256 MiB as one data file,
+// compared with writing the same bytes by write and fsync, and reading them by
+// pread, in the same folder.
 //
 //   bazel run //common/checkpoint:data_file_benchmark -- [FOLDER; default /tmp]
 #include <fcntl.h>
@@ -108,7 +109,7 @@ int Main(int argc, char** argv) {
   proto::Manifest manifest = MakeManifest();
   const std::string raw = absl::StrCat(folder, "/raw");
   std::vector<double> save, load, write_raw, read_raw;
-  // In turn, so that all have the same of the machine.
+  // Measured in turn, so that all see the same state of the machine.
   for (int round = 0; round < kRounds; ++round) {
     write_raw.push_back(Seconds([&] { WriteRaw(raw, data); }));
     save.push_back(Seconds([&] { Save(*directory, data, &manifest); }));

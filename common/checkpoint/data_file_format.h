@@ -1,5 +1,5 @@
-// What writing and reading data files share (docs/formats/checkpoint.md).
-// Private to the library.
+// Definitions shared by the writer and the reader of data files
+// (docs/formats/checkpoint.md). Private to the library.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_
 #define HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_
 
@@ -16,7 +16,7 @@
 namespace holdfast {
 
 #if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Elements are written as they lie in memory: that must be little-endian."
+#error "Elements are written as they are in memory: it must be little-endian."
 #endif
 
 inline constexpr absl::string_view kDataFileMagic = "HFdata01";
@@ -26,7 +26,7 @@ inline constexpr uint64_t kTrailerBytes = 8 + 4 + 4 + kMagicBytes;
 inline constexpr uint64_t kElementBytes = sizeof(float);
 static_assert(kCheckpointBlockBytes % kElementBytes == 0);
 
-// Id, and step and count, which share 8 bytes.
+// The id, and 8 bytes shared by step and count.
 inline constexpr uint64_t kRowHeaderBytes = 16;
 inline constexpr int kCountBits = 24;
 

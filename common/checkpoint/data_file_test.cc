@@ -22,7 +22,7 @@ class DataFileTest : public ::testing::Test {
   DataFileTest() : directory_(*CheckpointDirectory::Open("dir", &disk_)) {}
 
   // Saves one variable "v" of `elements` as extents of these (begin, size)s,
-  // each of a ps of its own.
+  // each written by a ps of its own.
   absl::Status SaveExtents(
       int64_t elements, uint32_t slot,
       const std::vector<std::pair<uint64_t, uint64_t>>& extents,
@@ -88,7 +88,7 @@ TEST_F(DataFileTest, AnyRangeIsGathered) {
   ASSERT_TRUE(SaveExtents(elements, 0, {{cut, rest}, {0, cut}}).ok());
   const auto reader = CheckpointReader::Open(directory_, name_);
   ASSERT_TRUE(reader.ok()) << reader.status();
-  // Around every border of extents and blocks.
+  // Ranges around every border of extents and blocks.
   std::vector<uint64_t> places = {0, 1};
   for (const uint64_t border :
        {uint64_t{kBlock}, cut, cut + kBlock, cut + 2 * kBlock}) {
@@ -155,7 +155,7 @@ TEST_F(DataFileTest, EachElementIsStoredOnce) {
   EXPECT_THAT(why(), HasSubstr("not declared"));
   ASSERT_TRUE(SaveExtents(10, 0, {}).ok());
   EXPECT_THAT(why(), HasSubstr("from 0 on"));
-  // Slot 0 is there, the values are not.
+  // Slot 0 is stored, the values are not.
   ASSERT_TRUE(SaveExtents(10, 1, {{0, 10}}).ok());
   EXPECT_THAT(why(), HasSubstr("from 0 on"));
 }
@@ -204,7 +204,7 @@ TEST_F(DataFileTest, WhatIsNotFinishedIsRemovedAndReplaced) {
     EXPECT_EQ(disk_.Files().size(), 1u);
   }
   EXPECT_TRUE(disk_.Files().empty());
-  // Of a process that was killed.
+  // Left by a process that was killed.
   ASSERT_TRUE(disk_.Create("dir/g0001-step00000010/ps-0000-of-0001.tmp").ok());
   ASSERT_TRUE(
       SaveTestCheckpoint(directory_, name_, SmallVariables(), 1, 1).ok());

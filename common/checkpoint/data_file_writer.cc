@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-// What is smaller is gathered before it is written.
+// Smaller writes are gathered in a buffer of this size.
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
 class Writer final : public DataFileWriter {
@@ -31,7 +31,7 @@ class Writer final : public DataFileWriter {
   ~Writer() override {
     if (file_ == nullptr) return;
     file_.reset();
-    // What cannot be removed is replaced by the next attempt.
+    // A file that cannot be removed is replaced by the next attempt.
     file_system_->Remove(aside_).IgnoreError();
   }
 
@@ -67,8 +67,8 @@ class Writer final : public DataFileWriter {
     if (!status_.ok()) return status_;
     if (elements.size() > missing_) {
       return Keep(absl::InternalError(
-          absl::StrCat(aside_, ": ", elements.size(), " elements where ",
-                       missing_, " are left of the extent")));
+          absl::StrCat(aside_, ": ", elements.size(), " elements, but only ",
+                       missing_, " are left in the extent")));
     }
     missing_ -= elements.size();
     const absl::Status written = WriteBlocks(
@@ -142,13 +142,13 @@ class Writer final : public DataFileWriter {
   }
 
  private:
-  // Keeps what went wrong, for all calls after.
+  // Keeps an error for all later calls.
   absl::Status Keep(absl::Status status) {
     if (!status.ok()) status_ = status;
     return status;
   }
 
-  // Nothing went wrong, and no extent is open.
+  // Whether there was no error and no extent is open.
   bool Ready() {
     if (status_.ok() && (missing_ > 0 || missing_buckets_ > 0)) {
       Keep(absl::InternalError(
@@ -165,7 +165,8 @@ class Writer final : public DataFileWriter {
     while (!bytes.empty()) {
       const absl::string_view part =
           bytes.substr(0, kCheckpointBlockBytes - in_block_);
-      // Right before they are copied: they come from memory once.
+      // Computed right before the bytes are copied, so that they are read from
+      // memory only once.
       crc_ = ExtendCrc32c(crc_, part.data(), part.size());
       const absl::Status written = Keep(Write(part));
       if (!written.ok()) return written;
@@ -238,17 +239,18 @@ class Writer final : public DataFileWriter {
   const std::string folder_;
   const std::string name_;
   const std::string aside_;
-  std::unique_ptr<WritableFile> file_;  // null before and after it has `aside_`
+  // Null before `aside_` exists, and once it is renamed.
+  std::unique_ptr<WritableFile> file_;
   absl::Status status_;
   proto::DataFileIndex index_;
-  // Of the last extent: elements or buckets that are to come, the checksums of
-  // its blocks, bytes in the last block so far, and their checksum.
+  // For the last extent: the missing elements or buckets, the checksums of its
+  // blocks, the bytes in the last block so far, and their checksum.
   uint64_t missing_ = 0;
   uint32_t missing_buckets_ = 0;
   google::protobuf::RepeatedField<uint32_t>* block_crcs_ = nullptr;
   uint64_t in_block_ = 0;
   uint32_t crc_ = 0;
-  // Bytes given to the file; those after them.
+  // Bytes appended to the file, and the bytes after them.
   uint64_t written_ = 0;
   std::string buffer_;
 };

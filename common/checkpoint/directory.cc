@@ -21,7 +21,7 @@ constexpr char kManifest[] = "MANIFEST";
 constexpr char kHistory[] = "HISTORY";
 constexpr char kLock[] = "LOCK";
 constexpr char kBest[] = "best";
-// Of the folder of a checkpoint that was set aside.
+// Suffix of the folder of a checkpoint that was set aside.
 constexpr absl::string_view kSetAsideSuffix = ".set-aside";
 
 // The first bytes of a file: its kind, and the version of the format.
@@ -36,7 +36,7 @@ bool SameName(const proto::CheckpointName& a, const proto::CheckpointName& b) {
   return a.generation() == b.generation() && a.step() == b.step();
 }
 
-// A file of a folder, and nothing that leads out of it.
+// Whether `name` is a file in a folder, not a path that leads out of it.
 bool IsFileName(absl::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          !absl::StrContains(name, '/') && !absl::StrContains(name, '\0');
@@ -47,7 +47,8 @@ absl::Status RemoveIfThere(FileSystem* file_system, const std::string& path) {
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
-// Writes `message` as the file `name` of `folder`: aside, then in its place.
+// Writes `message` as the file `name` of `folder`: under a temporary name, then
+// renamed.
 absl::Status WriteRecord(FileSystem* file_system, const std::string& folder,
                          absl::string_view name, absl::string_view magic,
                          const google::protobuf::MessageLite& message) {
@@ -72,7 +73,7 @@ absl::Status WriteRecord(FileSystem* file_system, const std::string& folder,
   file->reset();
   if (status.ok()) status = file_system->Rename(aside, path);
   if (status.ok()) return file_system->SyncFolder(folder);
-  // What cannot be removed is replaced by the next attempt.
+  // A file that cannot be removed is replaced by the next attempt.
   RemoveIfThere(file_system, aside).IgnoreError();
   return status;
 }
@@ -99,7 +100,7 @@ absl::Status ReadRecord(FileSystem* file_system, const std::string& path,
   if (size - kHeaderBytes != length) {
     return absl::DataLossError(
         absl::StrCat(path, ": has ", size - kHeaderBytes,
-                     " bytes after its header, which says ", length));
+                     " bytes after its header, which specifies ", length));
   }
   return ReadMessage(file->get(), path, kHeaderBytes, length, crc, message);
 }
@@ -121,12 +122,12 @@ absl::StatusOr<proto::CheckpointName> ParseFolderName(
     proto::CheckpointName name;
     name.set_generation(generation);
     name.set_step(step);
-    // Signs, spaces and too many zeros are out by this.
+    // This excludes signs, spaces and superfluous zeros.
     if (FolderName(name) == folder) return name;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", folder,
-                   "\" is not the name of a checkpoint, as "
+                   "\" is not the name of a checkpoint, such as "
                    "\"g0001-step00001000\""));
 }
 
@@ -211,12 +212,12 @@ absl::StatusOr<proto::Manifest> CheckpointDirectory::ReadManifest(
         file_system_->Open(data);
     if (absl::IsNotFound(opened.status())) {
       return absl::DataLossError(
-          absl::StrCat(data, ": is not there, but in the manifest"));
+          absl::StrCat(data, ": is missing, but listed in the manifest"));
     }
     if (!opened.ok()) return opened.status();
     if ((*opened)->size() != file.size()) {
       return absl::DataLossError(absl::StrCat(data, ": has ", (*opened)->size(),
-                                              " bytes, in the manifest ",
+                                              " bytes; the manifest says ",
                                               file.size()));
     }
   }
@@ -243,7 +244,7 @@ absl::StatusOr<std::vector<proto::CheckpointName>> CheckpointDirectory::List()
     auto name = ParseFolderName(entry);
     if (name.ok()) names.push_back(*std::move(name));
   }
-  // Names with more digits than others are out of order as texts.
+  // Names with different numbers of digits do not sort by number.
   std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
     return std::make_pair(a.generation(), a.step()) <
            std::make_pair(b.generation(), b.step());
@@ -271,13 +272,14 @@ absl::Status CheckpointDirectory::KeepBest(
     const proto::CheckpointName& name) const {
   const auto manifest = ReadManifest(name);
   if (!manifest.ok()) return manifest.status();
-  // First: a checkpoint that is complete has what it needs.
+  // The chain comes first, so that a complete checkpoint always has what it
+  // needs.
   for (const proto::ChainLink& link : manifest->chain()) {
     const auto needed = ReadManifest(link.checkpoint());
     if (absl::IsNotFound(needed.status())) {
       return absl::DataLossError(
           absl::StrCat(Folder(name), ": needs ", FolderName(link.checkpoint()),
-                       ", which is not there: ", needed.status().message()));
+                       ", which is missing: ", needed.status().message()));
     }
     if (!needed.ok()) return needed.status();
     const absl::Status linked = LinkIntoBest(*needed);
@@ -298,7 +300,7 @@ absl::Status CheckpointDirectory::LinkIntoBest(
   };
   for (const proto::DataFile& file : manifest.files()) link(file.name());
   if (status.ok()) status = file_system_->SyncFolder(to);
-  // Last: it is complete with its manifest.
+  // The manifest comes last: it makes the checkpoint complete.
   link(kManifest);
   if (status.ok()) status = file_system_->SyncFolder(to);
   return status;
@@ -310,8 +312,8 @@ absl::Status CheckpointDirectory::Remove(
   const auto entries = file_system_->List(folder);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   if (!entries.ok()) return entries.status();
-  // Without its manifest it counts no more; the rest may go in any order, as it
-  // can only once that is so on the disk too.
+  // Without its manifest the checkpoint no longer counts. Once that is durable,
+  // the other files may be removed in any order.
   absl::Status status =
       RemoveIfThere(file_system_, absl::StrCat(folder, "/", kManifest));
   if (status.ok()) status = file_system_->SyncFolder(folder);

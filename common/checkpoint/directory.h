@@ -13,68 +13,72 @@
 
 namespace holdfast {
 
-// "g0001-step00001000", and back. Wider numbers take more digits.
+// Converts to and from "g0001-step00001000". Larger numbers take more digits.
 // Errors: INVALID_ARGUMENT for a name of another form.
 std::string FolderName(const proto::CheckpointName& name);
 absl::StatusOr<proto::CheckpointName> ParseFolderName(absl::string_view folder);
 
 // A directory with the checkpoints of one job (docs/formats/checkpoint.md).
 //
-// What is written is written aside, synced and renamed, then the folder is
-// synced; so a file is whole or not there, and OK means that it outlives a
-// crash of the machine. Whatever is read is tested against its checksum:
-// DATA_LOSS names the file and what is wrong with it.
+// Every file is written under a temporary name, synced and renamed, then the
+// folder is synced; so a file is complete or absent, and OK means that it
+// survives a crash of the machine. Everything read is verified against its
+// checksum: DATA_LOSS names the file and what is wrong with it.
 //
 // Thread-safe, as its file system is.
 class CheckpointDirectory {
  public:
-  // Makes the folder where it is not there, but nothing in it.
-  // Errors: of the file system.
+  // Creates the folder if it is missing, but nothing in it.
+  // Errors: those of the file system.
   static absl::StatusOr<CheckpointDirectory> Open(std::string path,
                                                   FileSystem* file_system);
-  // The same for a reader: NOT_FOUND when it is not there.
+  // The same for a reader: NOT_FOUND when the folder does not exist.
   static absl::StatusOr<CheckpointDirectory> OpenToRead(
       std::string path, FileSystem* file_system);
 
-  // Of the job's best checkpoints, which lie there beside those of the job
-  // itself; it has no journal. Its folder may not be there.
+  // The directory of the job's best checkpoints, inside this one. It has no
+  // journal, and its folder may not exist.
   CheckpointDirectory Best() const;
 
   const std::string& path() const { return path_; }
   FileSystem* file_system() const { return file_system_; }
   std::string Folder(const proto::CheckpointName& name) const;
 
-  // Keeps other coordinators out while it lives. `owner` is for their messages.
+  // Excludes other coordinators while the lock lives. `owner` is for their
+  // messages.
   // Errors: ALREADY_EXISTS, naming the holder.
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(absl::string_view owner) const;
 
-  // Errors: NOT_FOUND when none was ever written; DATA_LOSS.
+  // Errors: NOT_FOUND when no journal was ever written; DATA_LOSS.
   absl::StatusOr<proto::Journal> ReadJournal() const;
   absl::Status WriteJournal(const proto::Journal& journal) const;
 
-  // Errors: as above. Nothing but what people are shown depends on it.
+  // Errors: as above. The history is only shown to people; no decision depends
+  // on it.
   absl::StatusOr<proto::History> ReadHistory() const;
   absl::Status WriteHistory(const proto::History& history) const;
 
-  // Errors: NOT_FOUND; DATA_LOSS, also when a file that it names is not there
-  // in the right size, or the folder holds the manifest of another checkpoint.
+  // Errors: NOT_FOUND; DATA_LOSS, also when a file that it names is missing or
+  // has the wrong size, or when the folder holds the manifest of another
+  // checkpoint.
   absl::StatusOr<proto::Manifest> ReadManifest(
       const proto::CheckpointName& name) const;
-  // Makes the folder, if need be.
+  // Creates the folder if it is missing.
   absl::Status WriteManifest(const proto::Manifest& manifest) const;
 
-  // Every checkpoint that has a folder, complete or not, by name.
+  // All checkpoints that have a folder, complete or not, sorted by generation
+  // and step.
   absl::StatusOr<std::vector<proto::CheckpointName>> List() const;
-  // Gives a checkpoint's folder another name, which is no checkpoint's and is
-  // returned, so that it is kept and no longer in the way.
-  // Errors: NOT_FOUND; of the file system.
+  // Renames a checkpoint's folder to a name that is not a checkpoint's, so that
+  // it is kept but out of the way. Returns the new name.
+  // Errors: NOT_FOUND; those of the file system.
   absl::StatusOr<std::string> SetAside(const proto::CheckpointName& name) const;
-  // Links a checkpoint, and those of its chain, into Best(). OK when they are
+  // Links a checkpoint and those of its chain into Best(). OK when they are
   // there already.
-  // Errors: as ReadManifest; DATA_LOSS also when one of the chain is not there;
-  // of the file system.
+  // Errors: those of ReadManifest; DATA_LOSS also when one of the chain is
+  // missing; those of the file system.
   absl::Status KeepBest(const proto::CheckpointName& name) const;
-  // Removes a checkpoint, the manifest first. OK when it is not there.
+  // Removes a checkpoint, the manifest first. OK when there is none.
   absl::Status Remove(const proto::CheckpointName& name) const;
 
  private:

@@ -111,13 +111,13 @@ TEST_F(DirectoryTest, HistoryIsReplacedAsAWhole) {
     EXPECT_TRUE(MessageDifferencer::Equals(*read, history));
   }
   EXPECT_THAT(disk_.Files(), ElementsAre("jobs/dir/HISTORY"));
-  // Where there is no room for the next, this one stays.
+  // If there is no room for the next history, this one stays.
   disk_.SetSpace(10);
   history.add_points()->set_step(3);
   EXPECT_EQ(directory_.WriteHistory(history).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(directory_.ReadHistory()->points_size(), 2);
-  // It is no checkpoint.
+  // It is not a checkpoint.
   EXPECT_THAT(*directory_.List(), ElementsAre());
 
   std::string contents = disk_.Contents("jobs/dir/HISTORY");
@@ -190,7 +190,7 @@ TEST_F(DirectoryTest, RemovesAndLeavesOthersAlone) {
   EXPECT_EQ(*LoadTestCheckpoint(directory_, TestName(1, 2)),
             MakeTestState(SmallVariables(), 2));
 
-  // Without a manifest, and with what an attempt has left.
+  // Without a manifest, and with the leftovers of an attempt.
   const std::string folder = directory_.Folder(TestName(1, 2));
   ASSERT_TRUE(disk_.Remove(folder + "/MANIFEST").ok());
   ASSERT_TRUE(disk_.Create(folder + "/ps-0000-of-0002.tmp").ok());

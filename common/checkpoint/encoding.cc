@@ -51,7 +51,7 @@ absl::StatusOr<std::string> EncodeMessage(
   if (message.ByteSizeLong() > kMostMessageBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(message.GetTypeName(), " of ", message.ByteSizeLong(),
-                     " bytes: protobuf ends at 2 GiB"));
+                     " bytes: protobuf's limit is 2 GiB"));
   }
   std::string bytes;
   {
@@ -69,10 +69,9 @@ absl::Status CheckMagic(absl::string_view path, absl::string_view bytes,
   if (found == magic) return absl::OkStatus();
   constexpr size_t kKind = kMagicBytes - 2;
   if (found.substr(0, kKind) == magic.substr(0, kKind)) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": is of format version \"",
-                     absl::CHexEscape(found.substr(kKind)),
-                     "\", this program reads \"", magic.substr(kKind), "\""));
+    return absl::DataLossError(absl::StrCat(
+        path, ": has format version \"", absl::CHexEscape(found.substr(kKind)),
+        "\"; this program reads \"", magic.substr(kKind), "\""));
   }
   return absl::DataLossError(
       absl::StrCat(path, ": has \"", absl::CHexEscape(found), "\" where \"",
@@ -100,12 +99,12 @@ absl::Status ReadMessage(ReadableFile* file, absl::string_view path,
   const uint32_t found = Crc32c(bytes);
   if (found != crc32c) {
     return absl::DataLossError(
-        absl::StrFormat("%s: its %s has the CRC32C %08x, and should have %08x",
-                        path, message->GetTypeName(), found, crc32c));
+        absl::StrFormat("%s: its %s has CRC32C %08x, expected %08x", path,
+                        message->GetTypeName(), found, crc32c));
   }
   if (!message->ParseFromString(bytes)) {
     return absl::DataLossError(
-        absl::StrCat(path, ": holds no ", message->GetTypeName()));
+        absl::StrCat(path, ": cannot parse ", message->GetTypeName()));
   }
   return absl::OkStatus();
 }

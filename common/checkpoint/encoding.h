@@ -1,6 +1,6 @@
-// What the files of a checkpoint directory have in common
+// Encodings common to the files of a checkpoint directory
 // (docs/formats/checkpoint.md): a magic, little-endian numbers, and messages
-// under a CRC32C. Private to the library.
+// with a CRC32C. Private to the library.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_ENCODING_H_
 #define HOLDFAST_COMMON_CHECKPOINT_ENCODING_H_
 
@@ -15,10 +15,10 @@
 
 namespace holdfast {
 
-// Six letters for the kind of the file, two digits for the format's version.
+// Six letters for the kind of file, two digits for the format's version.
 inline constexpr uint64_t kMagicBytes = 8;
 
-// Of a file that is being written.
+// Suffix of a file that is being written.
 inline constexpr absl::string_view kAsideSuffix = ".tmp";
 
 void AppendFixed32(uint32_t value, std::string* bytes);
@@ -26,22 +26,24 @@ void AppendFixed64(uint64_t value, std::string* bytes);
 uint32_t Fixed32At(const char* bytes);
 uint64_t Fixed64At(const char* bytes);
 
-// The same bytes for the same message.
-// Errors: INVALID_ARGUMENT for one that protobuf cannot read back, of 2 GiB.
+// Serializes deterministically: equal messages give equal bytes.
+// Errors: INVALID_ARGUMENT for 2 GiB or more, which protobuf cannot parse.
 absl::StatusOr<std::string> EncodeMessage(
     const google::protobuf::MessageLite& message);
 
-// `bytes` begin with `magic`. Errors: DATA_LOSS, telling another version of the
-// format from other bytes.
+// Checks that `bytes` begin with `magic`.
+// Errors: DATA_LOSS; the message tells another version of the format from any
+// other bytes.
 absl::Status CheckMagic(absl::string_view path, absl::string_view bytes,
                         absl::string_view magic);
 
-// Reads what has to be there, as the file's size says. Errors: DATA_LOSS when
-// the file has become shorter; of the file system.
+// Reads bytes that must exist according to the file's size.
+// Errors: DATA_LOSS when the file has become shorter; those of the file system.
 absl::Status ReadExactly(ReadableFile* file, absl::string_view path,
                          uint64_t offset, uint64_t size, char* into);
-// Reads a message of `size` bytes. Errors: as above; DATA_LOSS also when the
-// bytes have another checksum, or are no such message.
+// Reads a message of `size` bytes.
+// Errors: as above; DATA_LOSS also when the checksum differs, or the bytes do
+// not parse as the message.
 absl::Status ReadMessage(ReadableFile* file, absl::string_view path,
                          uint64_t offset, uint64_t size, uint32_t crc32c,
                          google::protobuf::MessageLite* message);

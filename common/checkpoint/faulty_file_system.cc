@@ -21,7 +21,7 @@ absl::Status NotThere(absl::string_view path) {
 
 }  // namespace
 
-// Open for writing, or for reading.
+// A file open for writing or reading.
 class FaultyFileSystem::File final : public WritableFile, public ReadableFile {
  public:
   File(FaultyFileSystem* system, std::string path, std::shared_ptr<Inode> inode,
@@ -249,7 +249,8 @@ absl::Status FaultyFileSystem::Rename(const std::string& from,
   if (folders_.count(to) > 0) {
     return absl::AlreadyExistsError(absl::StrCat(to, ": is there"));
   }
-  // Its files are renamed with it at once, so a crash does not undo it.
+  // The folder's files are renamed at the same moment and durably, so that a
+  // crash does not undo it.
   const std::string inside = absl::StrCat(from, "/");
   for (Inodes* files : {&files_, &durable_}) {
     Inodes renamed;
@@ -369,7 +370,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> FaultyFileSystem::Lock(
 void FaultyFileSystem::Apply(const Change& change, Inodes* files) {
   if (change.inode == nullptr) {
     files->erase(change.path);
-    // Of a folder: what was in it, as its own changes need not be synced.
+    // If it was a folder, remove its entries too: their own changes need not be
+    // synced.
     const auto begin = files->lower_bound(absl::StrCat(change.path, "/"));
     auto end = begin;
     while (end != files->end() &&

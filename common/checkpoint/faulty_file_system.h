@@ -15,52 +15,54 @@
 
 namespace holdfast {
 
-// A file system in memory, for tests, that knows what is synced and what is
-// not.
+// An in-memory file system for tests that knows what is synced and what is not.
 //
-// A *write* is each Create, Append, Sync, Rename, Link, Remove, MakeFolder and
-// SyncFolder; they are counted, and can be made to fail. Crash() takes away
-// what was not synced: the end of a file without Sync, and an entry of a folder
+// Each Create, Append, Sync, Rename, Link, Remove, MakeFolder and SyncFolder is
+// a *write*; writes are counted, and can be made to fail. Crash() discards what
+// was not synced: the end of a file without Sync, and an entry of a folder
 // without SyncFolder.
 //
 // Thread-safe. Must outlive its files and locks.
 class FaultyFileSystem final : public FileSystem {
  public:
-  // What a crash does to that which was not synced.
+  // What a crash does to unsynced data.
   enum class Unsynced {
     kLost,
     kKept,
-    // Each entry of a folder is kept or not, and of each file some bytes; those
-    // after them are lost, or read as zeros. By the seed.
+    // The seed decides for each entry of a folder whether it is kept, and how
+    // many bytes of each file are; the bytes after them are lost, or read as
+    // zeros.
     kPartly,
   };
 
   // Writes so far.
   int64_t writes() const;
 
-  // The machine stops within the n-th write from here, 1 is the next: half of
-  // an Append is done, nothing of any other; all calls fail until the crash.
+  // The machine stops within the n-th write from here, where 1 is the next:
+  // half of an Append is done, but nothing of other writes; all calls fail
+  // until the crash.
   void StopAtWrite(int64_t n);
   bool stopped() const;
-  // Only that write fails, and does nothing.
+  // Only the n-th write fails, and does nothing.
   void FailWrite(int64_t n, absl::Status status);
-  // Bytes that can yet be appended; RESOURCE_EXHAUSTED beyond, with what fits
-  // written. Without: no bound.
+  // The number of bytes that can still be appended; an Append beyond it writes
+  // what fits and returns RESOURCE_EXHAUSTED. Nullopt means unlimited.
   void SetSpace(std::optional<uint64_t> bytes);
-  // Writes fail, PERMISSION_DENIED.
+  // Makes writes fail with PERMISSION_DENIED.
   void SetReadOnly(bool read_only);
-  // Reading from files whose path contains `text` fails. Empty: none does.
+  // Makes reads of files whose path contains `text` fail. No read fails if it
+  // is empty.
   void SetReadFails(std::string text, absl::Status status);
-  // Each Sync fails, UNAVAILABLE, and nothing is synced by it.
+  // Makes each Sync fail with UNAVAILABLE and sync nothing.
   void SetSyncFails(bool fails);
 
-  // Ends the machine's life: open files and locks are gone, and all that was
-  // set above.
+  // Crashes the machine: open files, locks and all of the above settings are
+  // lost.
   void Crash(Unsynced unsynced, uint64_t seed = 0);
 
   // Every file's path, sorted.
   std::vector<std::string> Files() const;
-  // Of a file that is there; and a change of it behind everybody's back.
+  // Reads or changes an existing file directly, bypassing the calls below.
   std::string Contents(const std::string& path) const;
   void SetContents(const std::string& path, std::string contents);
 
@@ -88,8 +90,8 @@ class FaultyFileSystem final : public FileSystem {
   };
   using Inodes = std::map<std::string, std::shared_ptr<Inode>>;
 
-  // A change of a folder that is not synced: an entry set or, without an inode,
-  // removed; and of a rename the entry that it took away.
+  // An unsynced change of a folder: an entry that was set or, without an inode,
+  // removed; and, for a rename, the entry that it removed.
   struct Change {
     std::string path;
     std::shared_ptr<Inode> inode;
@@ -102,20 +104,21 @@ class FaultyFileSystem final : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginWrite(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The changes of that folder are there for good.
+  // Makes the changes of that folder durable.
   void SyncEntries(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Make(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  // As they are seen; and as a crash leaves them, without the changes.
+  // The files as they are seen, and as a crash would leave them, without the
+  // unsynced changes.
   Inodes files_ ABSL_GUARDED_BY(mutex_);
   Inodes durable_ ABSL_GUARDED_BY(mutex_);
   std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> folders_ ABSL_GUARDED_BY(mutex_);
-  // By path, with their owners.
+  // The owners of locks, by path.
   std::map<std::string, std::string> locks_ ABSL_GUARDED_BY(mutex_);
-  // Crashes: a file of an earlier life is closed.
+  // The number of crashes; a file of an earlier life is closed.
   int64_t life_ ABSL_GUARDED_BY(mutex_) = 0;
 
   int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -18,8 +18,8 @@
 namespace holdfast {
 namespace {
 
-// A larger window keeps the disk busier; a smaller one tells earlier that it
-// stands still.
+// A larger window keeps the disk busier; a smaller one shows earlier that the
+// disk has stalled.
 constexpr uint64_t kWriteBackBytes = uint64_t{16} << 20;
 
 absl::StatusCode CodeOf(int error) {
@@ -43,7 +43,7 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
-// What errno says of an attempt to `act` on `path`.
+// The status for errno after a failed attempt to `act` on `path`.
 absl::Status Failed(absl::string_view act, absl::string_view path) {
   const int error = errno;
   return absl::Status(CodeOf(error),
@@ -60,7 +60,7 @@ class Descriptor {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }
-  // The descriptor is gone afterwards, whatever close(2) says.
+  // The descriptor is closed afterwards, whatever close(2) returns.
   int Close() { return close(std::exchange(fd_, -1)); }
 
  private:
@@ -97,15 +97,15 @@ class PosixWritableFile final : public WritableFile {
   }
 
   absl::Status Close() override {
-    // Linux closes also when it is interrupted.
+    // Linux closes the descriptor even if interrupted.
     if (file_.Close() != 0 && errno != EINTR) return Failed("close", path_);
     return absl::OkStatus();
   }
 
  private:
-  // Has the disk write what was appended, so that Append comes no further than
-  // two windows ahead of it: what is appended is progress then, and little is
-  // left to Sync.
+  // Makes the disk write appended data, so that Append stays at most two
+  // windows ahead of it: appending then shows real progress, and little is left
+  // for Sync.
   absl::Status WriteBack() {
     while (size_ - written_back_ >= 2 * kWriteBackBytes) {
       if (sync_file_range(file_.get(), written_back_, kWriteBackBytes,
@@ -126,7 +126,8 @@ class PosixWritableFile final : public WritableFile {
 
   const std::string path_;
   Descriptor file_;
-  // Bytes appended, and of these from the beginning what the disk has written.
+  // The number of bytes appended, and of bytes at the beginning that the disk
+  // has written.
   uint64_t size_ = 0;
   uint64_t written_back_ = 0;
 };
@@ -146,7 +147,7 @@ class PosixReadableFile final : public ReadableFile {
       if (count == 0) {
         return absl::OutOfRangeError(
             absl::StrCat(path_, ": ends at byte ", offset, ", ", size,
-                         " bytes before the end of what is to be read"));
+                         " bytes before the end of the range to be read"));
       }
       offset += count;
       size -= count;
@@ -161,8 +162,8 @@ class PosixReadableFile final : public ReadableFile {
   const uint64_t size_;
 };
 
-// flock(2) belongs to the open file: closing it lets go, as the end of the
-// process does.
+// flock(2) belongs to the open file: closing it releases the lock, as does the
+// end of the process.
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(int fd) : file_(fd) {}
@@ -172,7 +173,7 @@ class PosixFileLock final : public FileLock {
   const Descriptor file_;
 };
 
-// The owner's text in a lock file; empty when it cannot be read.
+// The owner's text in a lock file; empty if it cannot be read.
 std::string ReadOwner(int fd) {
   char text[1024];
   const ssize_t size = pread(fd, text, sizeof(text), 0);
@@ -253,13 +254,13 @@ class Posix final : public FileSystem {
         return absl::OkStatus();
       }
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": is a file, and not a folder"));
+          absl::StrCat(path, ": is a file, not a folder"));
     }
     const std::string parent = ParentOf(path);
     if (errno != ENOENT || parent == path) return Failed("make folder", path);
     const absl::Status made = MakeFolder(parent);
     if (!made.ok()) return made;
-    // Another process may be quicker.
+    // Another process may create the folder first.
     if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
       return Failed("make folder", path);
     }
@@ -287,7 +288,8 @@ class Posix final : public FileSystem {
           absl::StrCat(path, ": held by ", ReadOwner(fd)));
     }
     if (locked != 0) return Failed("lock", path);
-    // Only for messages: an owner that cannot be written holds it all the same.
+    // The owner's text is only for messages: the lock is held even if writing
+    // it fails.
     if (ftruncate(fd, 0) == 0) {
       const ssize_t ignored = pwrite(fd, owner.data(), owner.size(), 0);
       static_cast<void>(ignored);
@@ -298,7 +300,7 @@ class Posix final : public FileSystem {
  private:
   static std::string ParentOf(const std::string& path) {
     std::filesystem::path parent(path);
-    // "a/b/" has the parent "a/b" otherwise.
+    // Otherwise the parent of "a/b/" would be "a/b".
     if (!parent.has_filename()) parent = parent.parent_path();
     parent = parent.parent_path();
     return parent.empty() ? "." : parent.string();

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class FileSystemTest : public ::testing::Test {
  protected:
   FileSystemTest() {
-    // One of its own: tests of a suite may run at once.
+    // A folder of its own, because tests of a suite may run concurrently.
     folder_ = absl::StrCat(
         ::testing::TempDir(), "/",
         ::testing::UnitTest::GetInstance()->current_test_info()->name());

@@ -1,12 +1,13 @@
-// Directories that were written once and lie in the tree are read, and what is
-// written is the same to the byte: programs of another day read these files.
+// Directories that were written once and are kept in the tree can be read, and
+// what is written is identical to the byte: later programs must read these
+// files.
 //
 // golden_delta holds a checkpoint, and the changes of a table since that one.
 //
-// After a change of the format, its version in the magic rises, and
+// After a change of the format and of the version in its magic,
 //   bazel run //common/checkpoint:golden_test --
 //     --gtest_also_run_disabled_tests --gtest_filter='*WritesIt'
-// says where it has written the directories that belong in testdata/.
+// writes the directories that belong in testdata/ and prints where they are.
 #include <cstdint>
 #include <fstream>
 #include <iostream>
@@ -27,17 +28,17 @@ namespace {
 
 const proto::CheckpointName kName = TestName(3, 1000);
 
-// The name of a directory in testdata/, and what it holds beside variables: of
-// a checkpoint, or of several that are in a chain.
+// The name of a directory in testdata/, and its contents besides variables: of
+// one checkpoint, or of several in a chain.
 struct Golden {
   const char* name;
   std::vector<TestTable> tables;
   std::vector<TestSave> saves;
 };
 
-// All rows of two ps; then changes of one ps: rows that were touched, made,
-// admitted and removed, one that is a candidate again, a candidate that was
-// removed.
+// All rows, from two ps; then changes, from one ps: rows that were touched,
+// created, admitted and removed, one that is a candidate again, and a removed
+// candidate.
 std::vector<TestSave> BaseAndDelta() {
   TestSave base;
   base.name = kName;
@@ -132,7 +133,8 @@ TEST_P(GoldenTest, IsRead) {
 TEST_P(GoldenTest, IsWrittenTheSame) {
   FaultyFileSystem disk;
   ASSERT_TRUE(Write(GetParam().name, GetParam(), &disk).ok());
-  // The journal, two data files and their manifest; one data file and its own.
+  // The journal, two data files and their manifest; one data file and its
+  // manifest.
   EXPECT_EQ(disk.Files().size(), GetParam().saves.empty() ? 4u : 6u);
   for (const std::string& path : disk.Files()) {
     EXPECT_EQ(disk.Contents(path), ReadFile(InTree(path))) << path;

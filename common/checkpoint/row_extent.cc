@@ -13,8 +13,8 @@
 namespace holdfast {
 namespace {
 
-// A row has at most so many float32, whatever its optimizer: three slots for
-// each of 65,536 values. Larger numbers could overflow.
+// The maximum number of float32 in a row, for any optimizer: 65,536 values with
+// three slots each. Larger numbers could overflow.
 constexpr uint32_t kMaxFloatsPerRow = 4 * 65536;
 
 using Counts = google::protobuf::RepeatedField<uint64_t>;
@@ -25,7 +25,7 @@ uint64_t CountAt(const Counts& counts, uint32_t i) {
 
 }  // namespace
 
-// What consecutive buckets hold, out of their bytes, which come in pieces.
+// Decodes consecutive buckets from their bytes, which come in pieces.
 class RowExtent::Decoder {
  public:
   Decoder(const RowExtent& extent, uint32_t bucket, VisitRow visit_row,
@@ -38,7 +38,7 @@ class RowExtent::Decoder {
     BeginBucket();
   }
 
-  // The next bytes, at an address that is a multiple of 4.
+  // Decodes the next bytes, whose address must be a multiple of 4.
   absl::Status Add(absl::string_view bytes) {
     while (!bytes.empty()) {
       while (left_ == 0) BeginNextPart();
@@ -61,7 +61,7 @@ class RowExtent::Decoder {
   }
 
  private:
-  // Of a bucket, in this order.
+  // The parts of a bucket, in this order.
   enum Part { kRows, kCandidates, kRemovedRows, kRemovedCandidates };
 
   void BeginBucket() {
@@ -136,13 +136,13 @@ class RowExtent::Decoder {
     }
     if (row.step > extent_.step()) {
       return absl::DataLossError(
-          absl::StrCat("row ", id, " is of step ", row.step,
-                       ", which is after that of the checkpoint"));
+          absl::StrCat("row ", id, " has step ", row.step,
+                       ", which is after the checkpoint's"));
     }
     if (extent_.is_delta() && row.step <= *extent_.since()) {
       return absl::DataLossError(
-          absl::StrCat("row ", id, " is of step ", row.step,
-                       ", among changes since step ", *extent_.since()));
+          absl::StrCat("row ", id, " has step ", row.step,
+                       ", but is among changes since step ", *extent_.since()));
     }
     return visit_row_(row);
   }
@@ -158,10 +158,10 @@ class RowExtent::Decoder {
   const size_t row_bytes_;
   StoredBucket contents_;
   Part part_ = kRows;
-  // That are to come of the part.
+  // The number of entries of the part still to come.
   uint64_t left_ = 0;
   std::optional<uint64_t> before_;
-  // The beginning of a row, or id, whose end has not come.
+  // The beginning of a row or id whose end has not come yet.
   std::string rest_;
 };
 
@@ -190,7 +190,7 @@ absl::Status RowExtent::CheckBuckets(uint32_t row_length) const {
       !fits(stored_->candidates()) || !fits(stored_->removed_rows()) ||
       !fits(stored_->removed_candidates()) || !fits(stored_->all_rows()) ||
       !fits(stored_->all_candidates())) {
-    return Refuse(absl::StrCat("cannot be of ", num_buckets,
+    return Refuse(absl::StrCat("cannot cover ", num_buckets,
                                " buckets from bucket ", stored_->first_bucket(),
                                " on"));
   }
@@ -200,25 +200,25 @@ absl::Status RowExtent::CheckBuckets(uint32_t row_length) const {
 absl::Status RowExtent::CheckSince() const {
   if (stored_->has_since() && stored_->since() != source_.previous_step) {
     return Refuse(absl::StrCat(
-        "list what was removed since step ", stored_->since(),
+        "list removed ids since step ", stored_->since(),
         source_.previous_step.has_value()
-            ? absl::StrCat(", and the checkpoint before is of step ",
+            ? absl::StrCat(", but the previous checkpoint has step ",
                            *source_.previous_step)
-            : ", and the manifest names no checkpoint before"));
+            : ", but the manifest names no previous checkpoint"));
   }
   if (!stored_->has_since() && (!stored_->removed_rows().empty() ||
                                 !stored_->removed_candidates().empty())) {
-    return Refuse("list what was removed, but not since when");
+    return Refuse("list removed ids, but not since which step");
   }
   if (is_delta() && !(stored_->has_since() && source_.has_chain)) {
     return Refuse(stored_->has_since()
-                      ? "are changes, and the manifest names no checkpoint "
-                        "that has the others"
-                      : "are changes, but not said since when");
+                      ? "are changes, but the manifest names no checkpoint "
+                        "that has the other rows"
+                      : "are changes, but not since a given step");
   }
   if (!is_delta() &&
       (!stored_->all_rows().empty() || !stored_->all_candidates().empty())) {
-    return Refuse("are all, and have another number of all");
+    return Refuse("are not changes, but have separate totals");
   }
   return absl::OkStatus();
 }
@@ -229,7 +229,7 @@ absl::Status RowExtent::CheckSizes() {
   for (uint32_t bucket = buckets_.begin; bucket < buckets_.end; ++bucket) {
     const StoredBucket contents = Contents(bucket);
     uint64_t left = room - begins_.back();
-    // A number must fit in the file before it is multiplied.
+    // A count is compared with the file's size before it is multiplied.
     const auto take = [&](uint64_t count, uint64_t size) {
       if (count > left / size) return false;
       left -= count * size;
@@ -247,7 +247,7 @@ absl::Status RowExtent::CheckSizes() {
       (bytes() + kCheckpointBlockBytes - 1) / kCheckpointBlockBytes;
   if (static_cast<uint64_t>(stored_->block_crc32c_size()) != blocks) {
     return Refuse(absl::StrCat("have checksums of ",
-                               stored_->block_crc32c_size(), " blocks, not of ",
+                               stored_->block_crc32c_size(), " blocks, not ",
                                blocks));
   }
   return absl::OkStatus();
@@ -338,14 +338,14 @@ absl::Status RowExtent::ReadBlock(uint64_t number, RowBlock* block) const {
     block->number = number;
     return absl::OkStatus();
   }
-  // The buckets that the block has something of.
+  // The buckets that the block overlaps.
   const auto bucket_at = [&](uint64_t byte) {
     return std::upper_bound(begins_.begin(), begins_.end(), byte) -
            begins_.begin() - 1 + buckets_.begin;
   };
   return absl::DataLossError(absl::StrFormat(
       "%s: block %d of table \"%s\", which has rows of buckets %d to %d, has "
-      "the CRC32C %08x, and should have %08x",
+      "CRC32C %08x, expected %08x",
       source_.path, number, stored_->table(), bucket_at(first),
       bucket_at(first + block->bytes.size() - 1), crc, expected));
 }

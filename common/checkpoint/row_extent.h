@@ -20,7 +20,7 @@ namespace holdfast {
 
 class RowExtent;
 
-// The block of an extent that was read last, so that the next bucket need not
+// Caches the last block read of an extent, so that the next bucket does not
 // read it again. It must not outlive the extent.
 struct RowBlock {
   const RowExtent* extent = nullptr;  // null: none
@@ -28,53 +28,54 @@ struct RowBlock {
   std::string bytes;
 };
 
-// The rows of a table in consecutive buckets, in a data file. Private to the
+// The rows of a table in consecutive buckets of a data file. Private to the
 // library.
 //
-// Thread-compatible. Every block that it reads from is tested, and that ids
-// rise, belong to their buckets, and are of steps that can be there.
+// Thread-compatible. Verifies every block read, and that ids are ascending,
+// belong to their buckets, and have possible steps.
 class RowExtent {
  public:
-  // What it is read from, which must outlive it.
+  // The data file, which must outlive the extent.
   struct Source {
     std::string path;
     ReadableFile* file = nullptr;
-    // Where the extents of the file end.
+    // The offset at which the extents of the file end.
     uint64_t end = 0;
-    // Of the checkpoint. The second is that of Manifest.previous.
+    // The steps of the checkpoint and of Manifest.previous.
     uint64_t step = 0;
     std::optional<uint64_t> previous_step;
     bool has_chain = false;
   };
-  // `stored` must outlive it; its offset is not above the source's end.
-  // Errors: DATA_LOSS, with the path, when it cannot be.
+  // `stored` must outlive the extent; its offset must not be above the source's
+  // end.
+  // Errors: DATA_LOSS, with the path, when it is invalid.
   static absl::StatusOr<RowExtent> Create(const Source& source,
                                           const proto::StoredRows& stored,
                                           uint32_t row_length);
 
   const BucketRange& buckets() const { return buckets_; }
   uint32_t floats_per_row() const { return stored_->floats_per_row(); }
-  // Of its checkpoint.
+  // The step of its checkpoint.
   uint64_t step() const { return source_.step; }
-  // It has only what steps after since() have touched.
+  // Whether it has only the rows and candidates touched by steps after since().
   bool is_delta() const { return stored_->changes(); }
   // The step since which removed ids are listed.
   std::optional<uint64_t> since() const;
 
   StoredBucket Contents(uint32_t bucket) const;
-  // Of buckets that it has.
+  // The size of `buckets`, which the extent must have.
   uint64_t Bytes(BucketRange buckets) const;
   uint64_t bytes() const { return begins_.back(); }
 
   using VisitRow = CheckpointReader::VisitRow;
-  // An id that was removed as a row, or as a candidate.
+  // Called for an id that was removed as a row, or as a candidate.
   using VisitRemoved =
       absl::FunctionRef<absl::Status(uint64_t id, bool as_candidate)>;
 
-  // Visits what it has in `buckets`, in the order of its bytes. A row's floats
+  // Visits the contents of `buckets`, in the order of the bytes. A row's floats
   // are in `block`, or in memory of the call.
-  // Errors: DATA_LOSS, with path, table and bucket; of the file system; those
-  // of the visits.
+  // Errors: DATA_LOSS, with path, table and bucket; those of the file system;
+  // those of the visitors.
   absl::Status Read(BucketRange buckets, RowBlock* block, VisitRow visit_row,
                     VisitRemoved visit_removed) const;
   // The same for one bucket; the floats of rows are in `bytes`, whose content
@@ -82,7 +83,7 @@ class RowExtent {
   absl::Status ReadBucket(uint32_t bucket, RowBlock* block, std::string* bytes,
                           VisitRow visit_row, VisitRemoved visit_removed) const;
 
-  // DATA_LOSS, with path, table and bucket.
+  // Returns DATA_LOSS, with path, table and bucket.
   absl::Status Damaged(uint32_t bucket, absl::string_view what) const;
 
  private:
@@ -99,9 +100,9 @@ class RowExtent {
   absl::Status CheckBuckets(uint32_t row_length) const;
   absl::Status CheckSince() const;
   absl::Status CheckSizes();
-  // DATA_LOSS, with path and table.
+  // Returns DATA_LOSS, with path and table.
   absl::Status Refuse(absl::string_view what) const;
-  // The bytes of `buckets`, which it has, in pieces.
+  // Visits the bytes of `buckets`, which the extent must have, in pieces.
   absl::Status ReadBytes(BucketRange buckets, RowBlock* block,
                          VisitBytes visit) const;
   absl::Status ReadBlock(uint64_t number, RowBlock* block) const;
@@ -109,7 +110,7 @@ class RowExtent {
   Source source_;
   const proto::StoredRows* stored_;
   BucketRange buckets_;
-  // Of each bucket, in bytes of the extent; and the end.
+  // The offset of each bucket in the extent, and the extent's end.
   std::vector<uint64_t> begins_ = {0};
 };
 

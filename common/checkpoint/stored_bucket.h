@@ -5,15 +5,15 @@
 
 namespace holdfast {
 
-// How many of each there are in the bytes of a bucket, in this order
+// The numbers of entries in the bytes of a bucket, in this order
 // (docs/formats/checkpoint.md).
 struct StoredBucket {
   uint64_t rows = 0;
   uint64_t candidates = 0;
-  // Ids.
+  // Removed ids.
   uint64_t removed_rows = 0;
   uint64_t removed_candidates = 0;
-  // That the bucket has; in the bytes there may be only those that changed.
+  // All entries of the bucket; its bytes may have only those that changed.
   uint64_t all_rows = 0;
   uint64_t all_candidates = 0;
 };

@@ -28,18 +28,19 @@ std::string WhatIs(absl::string_view variable, uint32_t slot) {
 
 }  // namespace
 
-// The file that was read last.
+// Keeps open only the file that was read last.
 class StoredCheckpoint::OneOpenFile {
  public:
   explicit OneOpenFile(FileSystem* file_system) : file_system_(file_system) {}
 
-  // Valid until the next call. Errors: DATA_LOSS when it is not there any more.
+  // Valid until the next call.
+  // Errors: DATA_LOSS when the file no longer exists.
   absl::StatusOr<ReadableFile*> Get(const std::string& path) {
     if (file_ != nullptr && path == path_) return file_.get();
     file_.reset();
     auto opened = file_system_->Open(path);
     if (absl::IsNotFound(opened.status())) {
-      return absl::DataLossError(absl::StrCat(path, ": is not there any more"));
+      return absl::DataLossError(absl::StrCat(path, ": no longer exists"));
     }
     if (!opened.ok()) return opened.status();
     file_ = *std::move(opened);
@@ -50,10 +51,10 @@ class StoredCheckpoint::OneOpenFile {
  private:
   FileSystem* const file_system_;
   std::string path_;
-  std::unique_ptr<ReadableFile> file_;  // null: none is open
+  std::unique_ptr<ReadableFile> file_;  // null if none is open
 };
 
-// A file that is opened when it is read.
+// A file that is opened whenever it is read.
 class StoredCheckpoint::FileOfMany final : public ReadableFile {
  public:
   FileOfMany(std::string path, uint64_t size,
@@ -102,10 +103,10 @@ absl::Status StoredCheckpoint::Start(const CheckpointDirectory& directory,
   return status.ok() ? CheckCoverage() : status;
 }
 
-// The checkpoints that the manifest names are earlier ones, in their order.
+// Checks that the manifest names only earlier checkpoints, in ascending order.
 absl::Status StoredCheckpoint::CheckNames() const {
   const proto::CheckpointName* before = nullptr;
-  // Another generation may save the step that it began with again.
+  // A later generation may save the step that it began with again.
   const auto is_next = [&](const proto::CheckpointName& name) {
     return before == nullptr ||
            std::make_pair(before->step(), before->generation()) <
@@ -123,12 +124,12 @@ absl::Status StoredCheckpoint::CheckNames() const {
     if (before != nullptr &&
         FolderName(*before) != FolderName(manifest_.previous())) {
       return Damaged(absl::StrCat("its chain ends with ", FolderName(*before),
-                                  ", and the checkpoint before is ",
+                                  ", but the previous checkpoint is ",
                                   FolderName(manifest_.previous())));
     }
     before = &manifest_.previous();
   } else if (before != nullptr) {
-    return Damaged("has a chain, and no checkpoint before");
+    return Damaged("has a chain, but no previous checkpoint");
   }
   if (is_next(manifest_.name())) return absl::OkStatus();
   return Damaged(absl::StrCat("cannot come after ", FolderName(*before)));
@@ -186,7 +187,7 @@ absl::Status StoredCheckpoint::Read(absl::string_view variable, uint32_t slot,
                                   WhatIs(variable, slot)));
   }
   if (into.empty()) return absl::OkStatus();
-  // Extents cover all elements: the first that is needed is the last that
+  // Extents cover all elements, so the first one needed is the last one that
   // begins at or before `begin`.
   const std::vector<Extent>& extents = stored.by_slot.at(slot);
   auto next = std::upper_bound(extents.begin(), extents.end(), begin,
@@ -233,7 +234,7 @@ absl::Status StoredCheckpoint::NotStored(absl::string_view what) const {
   return absl::NotFoundError(absl::StrCat(folder_, ": holds ", what));
 }
 
-// Reads the index of a data file, and takes its extents.
+// Reads the index of a data file, and adds its extents.
 absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
                                         int i) {
   const std::string path = PathOf(i);
@@ -251,7 +252,7 @@ absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
   return TakeExtents(path, i, end);
 }
 
-// `end`: where it begins.
+// `*end` is set to the offset at which the index begins.
 absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
                                          ReadableFile* file, int i,
                                          uint64_t* end) {
@@ -259,8 +260,8 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
   const uint64_t size = file->size();
   if (size != expected.size() || size < kMagicBytes + kTrailerBytes) {
     return absl::DataLossError(absl::StrCat(
-        path, ": has ", size, " bytes, in the manifest ", expected.size(),
-        ", at least ", kMagicBytes + kTrailerBytes));
+        path, ": has ", size, " bytes; the manifest says ", expected.size(),
+        ", and the minimum is ", kMagicBytes + kTrailerBytes));
   }
   char magic[kMagicBytes];
   absl::Status status = ReadExactly(file, path, 0, kMagicBytes, magic);
@@ -288,9 +289,9 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
                                             " on"));
   }
   if (crc != expected.index_crc32c()) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s: its index has the CRC32C %08x, in the manifest %08x", path, crc,
-        expected.index_crc32c()));
+    return absl::DataLossError(
+        absl::StrFormat("%s: its index has CRC32C %08x; the manifest says %08x",
+                        path, crc, expected.index_crc32c()));
   }
   proto::DataFileIndex& index = indices_[i];
   status = ReadMessage(file, path, offset, length, crc, &index);
@@ -306,7 +307,8 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
   return absl::OkStatus();
 }
 
-// The extents of file `i`, whose index is at `end`, follow each other.
+// Adds the extents of file `i`, which must be contiguous up to its index at
+// `end`.
 absl::Status StoredCheckpoint::TakeExtents(const std::string& path, int i,
                                            uint64_t end) {
   uint64_t offset = kMagicBytes;
@@ -350,13 +352,14 @@ absl::Status StoredCheckpoint::TakeExtents(const std::string& path, int i,
   }
   if (offset != end) {
     return absl::DataLossError(absl::StrCat(path, ": has extents up to byte ",
-                                            offset, ", and its index at byte ",
+                                            offset, ", but its index at byte ",
                                             end));
   }
   return absl::OkStatus();
 }
 
-// Values and slots are there, each element once, and each bucket of tables.
+// Checks that each element of values and slots, and each bucket of tables, is
+// stored exactly once.
 absl::Status StoredCheckpoint::CheckCoverage() {
   for (auto& [name, table] : tables_) {
     const absl::Status checked = table.CheckCoverage();
@@ -394,7 +397,7 @@ absl::Status StoredCheckpoint::CheckCoverage() {
   return absl::OkStatus();
 }
 
-// Elements of an extent, from its own `from` on, block by block.
+// Reads elements of an extent, from its element `from` on, block by block.
 absl::Status StoredCheckpoint::ReadExtent(const Extent& extent, uint64_t from,
                                           absl::Span<float> into) {
   const proto::StoredExtent& stored = *extent.stored;
@@ -404,8 +407,8 @@ absl::Status StoredCheckpoint::ReadExtent(const Extent& extent, uint64_t from,
     const uint64_t size =
         std::min<uint64_t>(kBlockElements, stored.size() - first);
     const uint64_t count = std::min<uint64_t>(into.size(), first + size - from);
-    // A whole block is read to where it belongs: no copy, and a checksum of
-    // what the cache still has.
+    // A whole block is read directly into `into`: it is not copied, and its
+    // checksum is computed while the block is still in the cache.
     const bool whole = count == size;
     if (!whole) scratch_.resize(kBlockElements);
     float* const elements = whole ? into.data() : scratch_.data();
@@ -418,7 +421,7 @@ absl::Status StoredCheckpoint::ReadExtent(const Extent& extent, uint64_t from,
     const uint32_t crc = ExtendCrc32c(0, elements, size * kElementBytes);
     if (crc != stored.block_crc32c(block)) {
       return absl::DataLossError(absl::StrFormat(
-          "%s: elements [%d, %d) of %s have the CRC32C %08x, and should have "
+          "%s: elements [%d, %d) of %s have CRC32C %08x, expected "
           "%08x",
           path, stored.begin() + first, stored.begin() + first + size,
           WhatIs(stored.variable(), stored.slot()), crc,

@@ -26,13 +26,13 @@ namespace holdfast {
 class StoredCheckpoint {
  public:
   enum class Files {
-    // Whoever removes them does not disturb the reading.
+    // Removing the files does not disturb the reading.
     kStayOpen,
-    // The one that is read: a chain may have more files than a process may
-    // have open.
+    // Only the file being read is open: a chain may have more files than a
+    // process may open.
     kOneAtATime,
   };
-  // Errors: as CheckpointReader::Open, but for the chain.
+  // Errors: those of CheckpointReader::Open, except those about the chain.
   static absl::StatusOr<std::unique_ptr<StoredCheckpoint>> Open(
       const CheckpointDirectory& directory, const proto::CheckpointName& name,
       Files files);
@@ -40,7 +40,7 @@ class StoredCheckpoint {
   const std::string& folder() const { return folder_; }
   const proto::Manifest& manifest() const { return manifest_; }
 
-  // As those of CheckpointReader.
+  // As in CheckpointReader.
   const proto::Variable* FindVariable(absl::string_view name) const;
   uint32_t num_slots(absl::string_view variable) const;
   absl::Status Read(absl::string_view variable, uint32_t slot, uint64_t begin,
@@ -48,14 +48,14 @@ class StoredCheckpoint {
 
   using Tables = std::map<std::string, StoredTable, std::less<>>;
   const Tables& tables() const { return tables_; }
-  // Null where it is not declared.
+  // Null if the table is not declared.
   const StoredTable* FindTable(absl::string_view name) const;
 
   // Reads every block of variables.
   absl::Status VerifyVariables();
 
  private:
-  // An extent, and the file that it is in.
+  // An extent and the index of its file.
   struct Extent {
     const proto::StoredExtent* stored;
     size_t file;
@@ -63,8 +63,8 @@ class StoredCheckpoint {
   struct Variable {
     const proto::Variable* declared;
     uint64_t elements;
-    // Extents with elements, in their order. A variable without elements has
-    // slots, and no extents in them.
+    // The extents with elements, in ascending order. A variable without
+    // elements has slots without extents.
     std::map<uint32_t, std::vector<Extent>> by_slot;
   };
   class OneOpenFile;
@@ -94,11 +94,11 @@ class StoredCheckpoint {
   proto::Manifest manifest_;
   std::map<std::string, Variable, std::less<>> variables_;
   Tables tables_;
-  // As the manifest's.
+  // Parallel to the manifest's files.
   std::shared_ptr<OneOpenFile> one_open_file_;
   std::vector<std::unique_ptr<ReadableFile>> files_;
   std::vector<proto::DataFileIndex> indices_;
-  // For a block of which a part is wanted.
+  // Holds a block of which only a part is wanted.
   std::vector<float> scratch_;
 };
 

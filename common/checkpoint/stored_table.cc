@@ -15,7 +15,7 @@ absl::StatusOr<uint64_t> StoredTable::Take(const RowExtent::Source& source,
     return absl::DataLossError(
         absl::StrCat(source.path, ": rows of table \"", declared_->name(),
                      "\" cannot have ", extent->floats_per_row(),
-                     " float32, those of "
+                     " float32; those of "
                      "other buckets have ",
                      floats_per_row_));
   }
@@ -48,7 +48,7 @@ absl::Status StoredTable::CheckCoverage() {
 }
 
 const RowExtent& StoredTable::ExtentOf(uint32_t bucket) const {
-  // The last that begins at or before it.
+  // The last extent that begins at or before it.
   const auto after = std::upper_bound(extents_.begin(), extents_.end(), bucket,
                                       [](uint32_t b, const RowExtent& extent) {
                                         return b < extent.buckets().begin;

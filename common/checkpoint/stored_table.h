@@ -24,20 +24,23 @@ class StoredTable {
   const proto::EmbeddingTable& declared() const { return *declared_; }
   uint32_t floats_per_row() const { return floats_per_row_; }
 
-  // Takes an extent of a file. Returns its bytes. Errors: as
-  // RowExtent::Create; DATA_LOSS when its rows are not as long as the others.
+  // Adds an extent of a file. Returns its size in bytes.
+  // Errors: those of RowExtent::Create; DATA_LOSS when its rows are not as long
+  // as the others.
   absl::StatusOr<uint64_t> Take(const RowExtent::Source& source,
                                 const proto::StoredRows& stored);
-  // After the last one. Errors: DATA_LOSS, without a path, when a bucket is
-  // missing or there twice.
+  // To be called after the last Take.
+  // Errors: DATA_LOSS, without a path, when a bucket is missing or stored
+  // twice.
   absl::Status CheckCoverage();
 
-  // What follows holds after CheckCoverage.
+  // The following methods require a successful CheckCoverage.
 
-  // Those that have buckets, in their order.
+  // The extents that have buckets, in ascending order.
   const std::vector<RowExtent>& extents() const { return extents_; }
   const RowExtent& ExtentOf(uint32_t bucket) const;
-  // All of `buckets` list what was removed since the checkpoint before.
+  // Whether all of `buckets` list what was removed since the previous
+  // checkpoint.
   bool ListsRemoved(BucketRange buckets) const;
 
  private:

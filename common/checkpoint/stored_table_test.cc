@@ -1,5 +1,5 @@
-// Rows of embedding tables in data files: what is written is read, wherever it
-// was written, and what is damaged or does not fit is found.
+// Rows of embedding tables in data files: they are read as written, whichever
+// file has them, and damaged or inconsistent files are detected.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Bytes behind an index: its offset, length and checksum, and the magic.
+// Bytes after an index: its offset, length and checksum, and the magic.
 constexpr size_t kTrailer = 24;
 
 class StoredTableTest : public ::testing::Test {
@@ -39,8 +39,8 @@ class StoredTableTest : public ::testing::Test {
     return absl::StrCat(directory_.Folder(name_), "/ps-0000-of-0002");
   }
 
-  // Has the first of two files another index, as one would that was written so:
-  // all checksums fit.
+  // Changes the index of the first of two files, as if the file had been
+  // written so: all checksums are valid.
   void ChangeIndex(
       const std::function<void(proto::DataFileIndex* index)>& change) {
     std::string file = disk_.Contents(FirstFile());
@@ -69,7 +69,7 @@ class StoredTableTest : public ::testing::Test {
     EXPECT_TRUE(writer.ok()) << writer.status();
     return *std::move(writer);
   }
-  // Finishes it, and reads all rows.
+  // Finishes the file, and reads all rows.
   absl::Status ReadAllOf(DataFileWriter* writer) {
     auto file = writer->Finish();
     EXPECT_TRUE(file.ok()) << file.status();
@@ -86,7 +86,7 @@ class StoredTableTest : public ::testing::Test {
   proto::Manifest manifest_;
 };
 
-// A row of table "t", of one float32.
+// A row of table "t", with one float32.
 std::string RowOf(uint64_t id) {
   std::string bytes;
   AppendFixed64(id, &bytes);
@@ -97,7 +97,7 @@ std::string RowOf(uint64_t id) {
 
 TEST_F(StoredTableTest, WhatIsSavedIsReadWhoeverSavedWhichPart) {
   std::vector<TestTable> tables = SmallTables();
-  // Rows that lie across the ends of blocks.
+  // Rows that cross the ends of blocks.
   tables.push_back({"wide", 300, 2, 1000, 10});
   for (const uint32_t num_ps : {1, 2, 3}) {
     ASSERT_TRUE(Save(tables, num_ps).ok());
@@ -121,7 +121,7 @@ TEST_F(StoredTableTest, SomeBucketsAreReadAndCounted) {
   EXPECT_EQ(all.rows, 40u);
   EXPECT_EQ(all.candidates, 8u);
   EXPECT_EQ(all.bytes, 40u * (16 + 16) + 8 * 16);
-  // The middle third, of both files.
+  // The middle third of the buckets, from both files.
   const BucketRange buckets = BucketsOfPs(1, 3);
   uint64_t rows = 0;
   uint64_t candidates = 0;
@@ -188,7 +188,7 @@ TEST_F(StoredTableTest, EveryByteCounts) {
       named += absl::StrContains(status.message(), "of table \"user\"");
     }
   }
-  // All of the half of the rows that this file has.
+  // All bytes of the half of the rows that this file has.
   EXPECT_GT(named, 3 * 15 * 32);
 }
 
@@ -237,9 +237,9 @@ TEST_F(StoredTableTest, IndexHasToFit) {
   expect_rows_refused("cannot have 4294967295 float32",
                       [](auto* r) { r->set_floats_per_row(~0u); });
   expect_rows_refused("", [](auto* r) { r->set_floats_per_row(5); });
-  expect_rows_refused("cannot be of 8192 buckets from bucket 4294967295 on",
+  expect_rows_refused("cannot cover 8192 buckets from bucket 4294967295 on",
                       [](auto* r) { r->set_first_bucket(~0u); });
-  expect_rows_refused("cannot be of 8192 buckets from bucket 8193 on",
+  expect_rows_refused("cannot cover 8192 buckets from bucket 8193 on",
                       [](auto* r) { r->set_first_bucket(8193); });
   expect_rows_refused("between 0 and 1",
                       [](auto* r) { r->set_first_bucket(1); });
@@ -247,7 +247,7 @@ TEST_F(StoredTableTest, IndexHasToFit) {
     r->mutable_rows()->RemoveLast();
     r->mutable_candidates()->RemoveLast();
   });
-  expect_rows_refused("cannot be of 8193 buckets",
+  expect_rows_refused("cannot cover 8193 buckets",
                       [](auto* r) { r->add_rows(0); });
   expect_rows_refused("do not fit in the file",
                       [](auto* r) { r->set_rows(3, ~uint64_t{0}); });
@@ -257,11 +257,11 @@ TEST_F(StoredTableTest, IndexHasToFit) {
     *std::find_if(r->mutable_rows()->begin(), r->mutable_rows()->end(),
                   [](uint64_t rows) { return rows > 0; }) -= 1;
   });
-  expect_rows_refused("checksums of 0 blocks, not of 1",
+  expect_rows_refused("checksums of 0 blocks, not 1",
                       [](auto* r) { r->clear_block_crc32c(); });
-  expect_rows_refused("checksums of 2 blocks, not of 1",
+  expect_rows_refused("checksums of 2 blocks, not 1",
                       [](auto* r) { r->add_block_crc32c(0); });
-  // The row of another bucket, by the index.
+  // According to the index, the row belongs to another bucket.
   expect_rows_refused("belongs to bucket", [](auto* r) {
     const auto full =
         std::find_if(r->mutable_rows()->begin(), r->mutable_rows()->end(),

@@ -29,7 +29,8 @@ absl::Status TableChain::Check() const {
       return odd.Damaged(
           odd.buckets().begin,
           absl::StrCat("rows have ", odd.floats_per_row(),
-                       " float32, in a later checkpoint ", floats_per_row()));
+                       " float32; in a later checkpoint they have ",
+                       floats_per_row()));
     }
   }
   for (const RowExtent& extent : own().extents()) {
@@ -128,7 +129,7 @@ absl::Status TableChain::ReadNewer(uint32_t bucket, size_t count,
         });
     if (!read.ok()) return read;
   }
-  // Of one link, what an id is comes before what it was.
+  // Within one link, an id's row or candidate comes before its removal.
   std::sort(
       changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
         return std::tie(a.id, a.link, a.kind) < std::tie(b.id, b.link, b.kind);
@@ -140,7 +141,7 @@ absl::Status TableChain::ReadNewer(uint32_t bucket, size_t count,
       });
   if (both != changes_.end()) {
     return links_[both->link].table->ExtentOf(bucket).Damaged(
-        bucket, absl::StrCat("row ", both->id, " is a candidate, too"));
+        bucket, absl::StrCat("row ", both->id, " is also a candidate"));
   }
   changes_.erase(std::unique(changes_.begin(), changes_.end(),
                              [](const Change& a, const Change& b) {
@@ -159,7 +160,7 @@ absl::Status TableChain::Merge(uint32_t bucket, size_t count,
 
   auto kind = Change::Kind::kRow;
   auto next = changes_.begin();
-  // Visits changes of the kind, of ids below `end`.
+  // Visits changes of the kind with ids below `end`.
   const auto visit_changes = [&](const std::optional<uint64_t>& end) {
     for (; next != changes_.end() && !(end.has_value() && next->id >= *end);
          ++next) {
@@ -181,8 +182,8 @@ absl::Status TableChain::Merge(uint32_t bucket, size_t count,
     return visited;
   };
   if (base < count) {
-    // The base's rows are visited where they lie. What ends the reading with
-    // another link must not get the base's name.
+    // The base's rows are visited in place, without copying. An error of
+    // another link must not be reported under the base's name.
     absl::Status of_changes;
     status = links_[base].table->ExtentOf(bucket).Read(
         {bucket, bucket + 1}, links_[base].block,
@@ -221,7 +222,7 @@ absl::Status TableChain::ReadMerged(uint32_t bucket,
   return extent.Damaged(
       bucket,
       absl::StrCat("has ", rows, " rows and ", candidates,
-                   " candidates with those of its chain, and should have ",
+                   " candidates including those of its chain, but should have ",
                    contents.all_rows, " and ", contents.all_candidates));
 }
 
@@ -241,7 +242,7 @@ absl::Status TableChain::ReadChanges(
     rows.clear();
     removed.clear();
     gone.clear();
-    // What older checkpoints have as rows has not changed since.
+    // Rows that only older checkpoints have did not change since.
     absl::Status read = Merge(
         bucket, in_chain,
         [&](const StoredRow& row) {

@@ -17,9 +17,9 @@
 namespace holdfast {
 
 // A table of a checkpoint, merged from the checkpoint's own files and those of
-// the checkpoints in its chain. Of each bucket the newest files that say
-// anything of an id count, from the newest ones on that have all rows of the
-// bucket. Private to the library.
+// the checkpoints in its chain. A bucket is read from the newest files that
+// have all of its rows and from all newer ones; for each id, the newest file
+// that mentions it counts. Private to the library.
 //
 // Thread-compatible.
 class TableChain {
@@ -29,54 +29,55 @@ class TableChain {
     RowBlock* block;
   };
 
-  // `links`, whose parts must outlive it: the checkpoint's own, then those of
-  // its chain, the newest first.
+  // `links`: the checkpoint's own, then those of its chain, newest first. Their
+  // members must outlive the TableChain.
   explicit TableChain(std::vector<Link> links);
 
-  // Errors: DATA_LOSS, naming a file, when the links do not have all rows, or
-  // cannot have as many as there should be.
+  // Errors: DATA_LOSS, with a file, when the links do not have all rows, or
+  // cannot have as many as the index says.
   absl::Status Check() const;
 
   const proto::EmbeddingTable& declared() const { return own().declared(); }
   uint32_t floats_per_row() const { return own().floats_per_row(); }
-  // Of CheckpointReader, after Check.
+  // As in CheckpointReader; require a successful Check.
   StoredCounts Count(BucketRange buckets) const;
   absl::Status Read(BucketRange buckets, CheckpointReader::VisitRow visit);
   // `line`: all checkpoints of the job's line whose steps are above
-  // `since_step`, the newest first: the first of the links, and those before
-  // them. All of them list what was removed.
+  // `since_step`, newest first: a prefix of the links, perhaps continued by
+  // older checkpoints. All of them must list what was removed.
   absl::Status ReadChanges(BucketRange buckets, uint64_t since_step,
                            absl::Span<const Link> line,
                            CheckpointReader::VisitRow visit_row,
                            CheckpointReader::VisitRemoved visit_removed);
 
  private:
-  // What a link with changes says of an id.
+  // What a link with changes says about an id.
   struct Change {
     enum class Kind { kRow, kCandidate, kRemoved };
     uint64_t id;
     size_t link;
     Kind kind;
-    // Of rows and candidates.
+    // Set for rows and candidates.
     StoredRow row;
   };
 
   const StoredTable& own() const { return *links_[0].table; }
-  // The newest link that has all rows of the bucket, or their number.
+  // The index of the newest link that has all rows of the bucket, or the number
+  // of links if there is none.
   size_t BaseOf(uint32_t bucket) const;
-  // Reads the changes that the first `count` links have.
+  // Reads the changes of the first `count` links.
   absl::Status ReadNewer(uint32_t bucket, size_t count,
                          RowExtent::VisitRemoved visit_removed);
-  // Visits what the first `count` links know of a bucket: rows, then
-  // candidates, each in the order of ids; and, in no order, what they list as
-  // removed.
+  // Visits what the first `count` links have of a bucket: rows, then
+  // candidates, each in the order of ids; and, in no particular order, the ids
+  // that they list as removed.
   absl::Status Merge(uint32_t bucket, size_t count,
                      CheckpointReader::VisitRow visit_row,
                      RowExtent::VisitRemoved visit_removed);
   absl::Status ReadMerged(uint32_t bucket, CheckpointReader::VisitRow visit);
 
   std::vector<Link> links_;
-  // Of the bucket at hand: the bytes of each link, and what they say, by id.
+  // For the current bucket: the bytes of each link, and the changes, by id.
   std::vector<std::string> bytes_;
   std::vector<Change> changes_;
 };

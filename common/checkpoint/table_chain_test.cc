@@ -1,5 +1,5 @@
-// Tables whose rows lie in a chain of checkpoints are read as what they were,
-// and chains that do not fit are found.
+// Tables whose rows are spread over a chain of checkpoints are read correctly,
+// and chains that do not fit are detected.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Few buckets, with several ids each, in the shares of all of up to 3 ps.
+// A few buckets with several ids each, in the shares of every one of up to 3
+// ps.
 std::vector<uint64_t> FewBuckets() {
   std::map<uint32_t, std::vector<uint64_t>> by_bucket;
   for (uint64_t id = 1; by_bucket.size() < 4 || id < 400000; ++id) {
@@ -47,7 +48,7 @@ std::vector<uint64_t> FewBuckets() {
   return ids;
 }
 
-// What a copy of rows becomes by ReadChanges.
+// What a copy of the rows becomes after ReadChanges.
 absl::Status Apply(CheckpointReader* reader, uint64_t since_step,
                    TestEntries* rows, BucketRange buckets = {}) {
   std::pair<uint32_t, uint64_t> last_row, last_removed;
@@ -81,7 +82,7 @@ TestEntries RowsOf(const TestEntries& entries) {
   return rows;
 }
 
-// A job that trains and saves at random, beside what it should have.
+// A job that trains and saves at random, and its expected state.
 class RandomJob {
  public:
   RandomJob(const CheckpointDirectory& directory, uint32_t seed)
@@ -121,14 +122,15 @@ class RandomJob {
       now.previous = before.name;
       const bool base = Below(5) == 0;
       for (uint32_t ps = 0; ps < now.num_ps; ++ps) {
-        // One that does not know what was removed writes all rows.
+        // A ps that does not know what was removed writes all rows.
         const bool knows = Below(6) > 0;
         if (knows) now.lists_removed.insert(ps);
         if (knows && !base && Below(6) > 0) now.writes_changes.insert(ps);
       }
       if (!now.writes_changes.empty()) {
         now.chain = before.chain;
-        // Longer than it need be, where those are gone all have all rows.
+        // The chain may be longer than necessary, because some files of deltas
+        // have all rows.
         now.chain.push_back(before.name);
       }
     }
@@ -136,7 +138,7 @@ class RandomJob {
     ASSERT_TRUE(saved.ok()) << saved;
   }
 
-  // Every checkpoint is what it was.
+  // Every checkpoint still has its original contents.
   void Check() {
     for (const TestSave& save : saves_) {
       SCOPED_TRACE(FolderName(save.name));
@@ -160,7 +162,8 @@ class RandomJob {
     }
   }
 
-  // A copy of any step becomes the newest, as far as that is known.
+  // A copy as of any step becomes the newest state, as far as changes are
+  // known.
   void CheckChanges() {
     const TestSave& newest = saves_.back();
     const auto reader = CheckpointReader::Open(directory_, newest.name);
@@ -189,7 +192,7 @@ class RandomJob {
 
   int known() const { return known_; }
   int unknown() const { return unknown_; }
-  // Checkpoints of changes of which one ps wrote all rows.
+  // Deltas for which one ps wrote all rows.
   int mixed() const {
     return std::count_if(saves_.begin(), saves_.end(), [](const auto& save) {
       return !save.writes_changes.empty() &&
@@ -214,7 +217,7 @@ class RandomJob {
   // From step 0 on.
   std::vector<TestEntries> by_step_;
   std::vector<TestSave> saves_;
-  // With what was removed since the last one.
+  // Including what was removed since the last checkpoint.
   TestSave next_;
   int known_ = 0;
   int unknown_ = 0;
@@ -249,8 +252,8 @@ TEST(RandomChainTest, IsReadAsItWas) {
   EXPECT_GT(mixed, 5);
 }
 
-// Three checkpoints: a base of step 10, and changes of steps 20 and 30. Ids are
-// of one bucket.
+// Three checkpoints: a base at step 10, and deltas at steps 20 and 30. All ids
+// belong to one bucket.
 class TableChainTest : public ::testing::Test {
  protected:
   TableChainTest() {
@@ -317,8 +320,8 @@ class TableChainTest : public ::testing::Test {
     };
   }
 
-  // The only data file of a checkpoint with another index, and the manifest as
-  // well, as those would be that were written so: all checksums fit.
+  // Changes the index of a checkpoint's only data file, and the manifest
+  // accordingly, as if they had been written so: all checksums are valid.
   void Change(
       const TestSave& save,
       const std::function<void(proto::StoredRows*)>& change_rows,
@@ -367,9 +370,9 @@ TEST_F(TableChainTest, TheNewestCounts) {
   EXPECT_EQ(*Load(), second_.entries);
   EXPECT_TRUE(Verify().ok());
   const auto reader = CheckpointReader::Open(directory_, second_.name);
-  // By hand: the base has 4 rows of 32 bytes, and a candidate of 16; the first
-  // changes 2 rows and 2 removed ids of 8 bytes; the second a row, a candidate
-  // and 2 removed ids.
+  // Computed by hand: the base has 4 rows of 32 bytes, and a candidate of 16;
+  // the first delta 2 rows and 2 removed ids of 8 bytes; the second a row, a
+  // candidate and 2 removed ids.
   const StoredCounts counts = (*reader)->CountRows("user", {});
   EXPECT_EQ(counts.rows, 3u);
   EXPECT_EQ(counts.candidates, 1u);
@@ -407,7 +410,7 @@ TEST_F(TableChainTest, AVisitEndsTheReading) {
     EXPECT_EQ(read_until(ids_[i], absl::AbortedError("enough")),
               absl::AbortedError("enough"));
   }
-  // It names the file that has the row.
+  // The error names the file that has the row.
   EXPECT_THAT(read_until(ids_[0], absl::DataLossError("is odd")).message(),
               AllOf(HasSubstr(File(first_, "ps-0001-of-0002: ")),
                     HasSubstr("bucket 9000: is odd")));
@@ -422,7 +425,8 @@ TEST_F(TableChainTest, ChangesAreToldSinceAnyStep) {
     EXPECT_TRUE(Apply(reader->get(), save.name.step(), &rows).ok());
     EXPECT_EQ(rows, RowsOf(second_.entries)) << FolderName(save.name);
   }
-  // Of two steps within one checkpoint the removed ones are told again.
+  // For a step between two checkpoints, ids removed before it are reported
+  // again.
   int removed = 0;
   const auto read = [&](uint64_t since_step) {
     return (*reader)->ReadChanges(
@@ -451,8 +455,8 @@ TEST_F(TableChainTest, ChangesAreToldSinceAnyStep) {
             absl::StatusCode::kNotFound);
 }
 
-// Through one with all rows, which lists what was removed; beyond it there is
-// no chain.
+// The walk passes a checkpoint with all rows that lists what was removed;
+// beyond it there is no chain.
 TEST_F(TableChainTest, ChangesAreToldThroughABase) {
   second_.writes_changes.clear();
   second_.chain.clear();
@@ -493,7 +497,7 @@ TEST_F(TableChainTest, EveryBitOfAChainCounts) {
     const bool is_data = path.find("MANIFEST") == std::string::npos;
     const size_t index =
         is_data ? Fixed64At(&contents[contents.size() - 24]) : 0;
-    // Variables of links are not needed; their rows lie right before the index.
+    // Variables of links are not read; the rows are right before the index.
     size_t begin = 0;
     if (is_data && path != File(second_, "ps-0000-of-0001")) {
       begin = index - (path == File(base_, "ps-0000-of-0001")    ? 4 * 32 + 16
@@ -524,7 +528,7 @@ TEST_F(TableChainTest, WhatIsNotThereIsMissed) {
     }
     ASSERT_TRUE(directory_.Remove(save.name).ok());
     ExpectDamaged(
-        absl::StrCat("needs ", FolderName(save.name), ", which is not there"));
+        absl::StrCat("needs ", FolderName(save.name), ", which is missing"));
     Save(save);
     EXPECT_EQ(*Load(), second_.entries);
   }
@@ -537,8 +541,8 @@ TEST_F(TableChainTest, AFileThatVanishesWhileItIsRead) {
   const absl::Status status = (*reader)->Verify();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr(File(base_,
-                                               "ps-0000-of-0001: is not "
-                                               "there any more")));
+                                               "ps-0000-of-0001: no "
+                                               "longer exists")));
 }
 
 TEST_F(TableChainTest, WhatCannotBeReadNowIsNotDamaged) {
@@ -561,14 +565,15 @@ TEST_F(TableChainTest, TheChainHasToFit) {
   const auto link = [](proto::Manifest* m, int i) {
     return m->mutable_chain(i)->mutable_checkpoint();
   };
-  expect_damaged("has a chain, and no checkpoint before",
+  expect_damaged("has a chain, but no previous checkpoint",
                  [](auto* m) { m->clear_previous(); });
-  expect_damaged("removed since step 20, and the manifest names no checkpoint",
-                 [](auto* m) {
-                   m->clear_previous();
-                   m->clear_chain();
-                 });
-  expect_damaged("names no checkpoint that has the others",
+  expect_damaged(
+      "removed ids since step 20, but the manifest names no previous",
+      [](auto* m) {
+        m->clear_previous();
+        m->clear_chain();
+      });
+  expect_damaged("names no checkpoint that has the other rows",
                  [](auto* m) { m->clear_chain(); });
   expect_damaged("its chain ends with g0001-step00000010",
                  [](auto* m) { m->mutable_chain()->RemoveLast(); });
@@ -583,8 +588,8 @@ TEST_F(TableChainTest, TheChainHasToFit) {
   expect_damaged("after g0001-step00000009",
                  [&](auto* m) { link(m, 0)->set_step(9); });
   expect_damaged(
-      "list what was removed since step 20, and the checkpoint "
-      "before is of step 10",
+      "list removed ids since step 20, but the previous "
+      "checkpoint has step 10",
       [&](auto* m) {
         *m->mutable_previous() = base_.name;
         m->mutable_chain()->RemoveLast();
@@ -616,21 +621,22 @@ TEST_F(TableChainTest, IndicesOfChangesHaveToFit) {
       };
   constexpr int b = kBucket;
   const uint64_t many = uint64_t{1} << 60;
-  expect_damaged(second_, "list what was removed since step 19",
+  expect_damaged(second_, "list removed ids since step 19",
                  [](auto* r) { r->set_since(19); });
-  expect_damaged(second_, "list what was removed, but not since when",
+  expect_damaged(second_, "list removed ids, but not since which step",
                  [](auto* r) { r->clear_since(); });
-  expect_damaged(second_, "are changes, but not said since when", [](auto* r) {
-    r->clear_since();
-    r->clear_removed_rows();
-  });
-  expect_damaged(second_, "are all, and have another number of all",
+  expect_damaged(second_, "are changes, but not since a given step",
+                 [](auto* r) {
+                   r->clear_since();
+                   r->clear_removed_rows();
+                 });
+  expect_damaged(second_, "are not changes, but have separate totals",
                  [](auto* r) { r->set_changes(false); });
-  expect_damaged(second_, "and should have 5 and 1",
+  expect_damaged(second_, "but should have 5 and 1",
                  [](auto* r) { r->set_all_rows(b, 5); });
   expect_damaged(second_,
-                 "has 3 rows and 1 candidates with those of its "
-                 "chain, and should have 2 and 1",
+                 "has 3 rows and 1 candidates including those of its "
+                 "chain, but should have 2 and 1",
                  [](auto* r) { r->set_all_rows(b, 2); });
   expect_damaged(second_, "more than its chain has",
                  [&](auto* r) { r->set_all_rows(b, many); });
@@ -650,11 +656,11 @@ TEST_F(TableChainTest, IndicesOfChangesHaveToFit) {
                             &proto::StoredRows::mutable_all_candidates,
                             &proto::StoredRows::mutable_removed_rows,
                             &proto::StoredRows::mutable_removed_candidates}) {
-    expect_damaged(second_, "cannot be of 16384 buckets",
+    expect_damaged(second_, "cannot cover 16384 buckets",
                    [&](auto* r) { (r->*counts)()->Resize(16383, 0); });
   }
-  // A base that is said to be changes has no base.
-  expect_damaged(base_, "are changes, but not said since when",
+  // A base that is marked as changes has no base itself.
+  expect_damaged(base_, "are changes, but not since a given step",
                  [](auto* r) { r->set_changes(true); });
 }
 
@@ -663,18 +669,18 @@ TEST_F(TableChainTest, RowsAreOfStepsThatCanBe) {
                                   const std::string& text) {
     save.entries[ids_[5]] = TestRowOf(ids_[5], step);
     Save(save);
-    ExpectDamaged(absl::StrCat("row ", ids_[5], " is of step ", step, text));
+    ExpectDamaged(absl::StrCat("row ", ids_[5], " has step ", step, text));
     save.entries[ids_[5]] = {step, 1, {}};
     Save(save);
-    ExpectDamaged(absl::StrCat("row ", ids_[5], " is of step ", step, text));
+    ExpectDamaged(absl::StrCat("row ", ids_[5], " has step ", step, text));
   };
-  expect_damaged(second_, 31, ", which is after that of the checkpoint");
+  expect_damaged(second_, 31, ", which is after the checkpoint's");
   Save(second_);
-  expect_damaged(base_, 11, ", which is after that of the checkpoint");
+  expect_damaged(base_, 11, ", which is after the checkpoint's");
   Save(base_);
-  expect_damaged(first_, 21, ", which is after that of the checkpoint");
+  expect_damaged(first_, 21, ", which is after the checkpoint's");
   Save(first_);
-  // Changes that begin too early.
+  // Changes with a row of too early a step.
   TestSave early = second_;
   early.previous->set_step(4);
   early.chain = {};
@@ -686,7 +692,7 @@ TEST_F(TableChainTest, RowsAreOfStepsThatCanBe) {
         *m->add_chain()->mutable_checkpoint() = base_.name;
         *m->add_chain()->mutable_checkpoint() = first_.name;
       });
-  ExpectDamaged(", among changes since step 20");
+  ExpectDamaged(", but is among changes since step 20");
 }
 
 TEST_F(TableChainTest, RowsAreAsLongThroughTheChain) {
@@ -700,7 +706,7 @@ TEST_F(TableChainTest, RowsAreAsLongThroughTheChain) {
   proto::Manifest manifest = TestManifest(base_.name, {}, {{"user", 2}});
   *manifest.add_files() = *file;
   ASSERT_TRUE(directory_.WriteManifest(manifest).ok());
-  ExpectDamaged("rows have 2 float32, in a later checkpoint 4");
+  ExpectDamaged("rows have 2 float32; in a later checkpoint they have 4");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// Errors: INVALID_ARGUMENT when `array` is not one number for each example.
+// Errors: INVALID_ARGUMENT when `array` does not have one number per example.
 absl::Status CheckOneEach(const TypedArray& array, absl::string_view what) {
   if (array.row_size() == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -25,10 +25,10 @@ absl::Status CheckOneEach(const TypedArray& array, absl::string_view what) {
 absl::Status CheckRows(const TypedArray& inputs, const TypedArray& array,
                        absl::string_view what) {
   if (array.rows() == inputs.rows()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "inputs and ", what, " do not belong together: ", inputs.place, " holds ",
-      inputs.rows(), " examples, ", array.place, " ", what, " of ",
-      array.rows()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("inputs and ", what, " do not match: ", inputs.place,
+                   " holds ", inputs.rows(), " examples, ", array.place, " ",
+                   what, " of ", array.rows()));
 }
 
 // Errors: INVALID_ARGUMENT for a number that is not finite, or below `least`.
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ArrayDataset::Create(
   const TypedArray& inputs = arrays.inputs;
   ExampleSpec& spec = dataset->spec_;
   spec.shape.assign(inputs.shape.begin() + 1, inputs.shape.end());
-  // [n] is n examples of one number.
+  // [n] stands for n examples with one number each.
   if (spec.shape.empty()) spec.shape = {1};
   dataset->input_size_ = inputs.row_size();
   dataset->scaling_ = options.ScalingOf(inputs.type);
@@ -113,7 +113,7 @@ absl::Status ArrayDataset::CheckLabels() {
 }
 
 void ArrayDataset::Digest(ReadingProgress* progress) {
-  // The parts, in the order of the digest, with what stands before each.
+  // The parts, in the order of the digest, with the text digested before each.
   std::vector<std::pair<absl::string_view, const TypedArray*>> parts = {
       {"", &arrays_.inputs}};
   if (arrays_.labels.has_value()) parts.emplace_back("", &*arrays_.labels);
@@ -150,7 +150,7 @@ absl::Status ArrayDataset::Read(int64_t index, const ExampleMemory& to) const {
       return absl::InvalidArgumentError(absl::StrCat(
           "value ", i, " of example ", index, " (both from 0) in ",
           inputs.place, " is ", to.input[i],
-          ": a model takes finite numbers; fill in what is missing, or leave "
+          ": a model takes finite numbers; fill in missing values, or leave "
           "the example out"));
     }
   }

@@ -12,10 +12,11 @@
 
 namespace holdfast {
 
-// The parts of examples: row i of each array is example i's.
+// The parts of examples: row i of each array belongs to example i.
 struct ExampleArrays {
   TypedArray inputs;
-  // Classes: integers, [n] or [n, 1]. Either this or `targets`.
+  // Classes: integers, [n] or [n, 1]. At most one of `labels` and `targets` is
+  // set.
   std::optional<TypedArray> labels;
   // [n, ...].
   std::optional<TypedArray> targets;
@@ -23,13 +24,14 @@ struct ExampleArrays {
   std::optional<TypedArray> weights;
 };
 
-// Examples that lie in arrays, mapped or in memory.
+// Examples stored in arrays, mapped or in memory.
 class ArrayDataset final : public Dataset {
  public:
-  // Tests all but the inputs, and digests everything (data_digest.h).
+  // Validates everything but the inputs, and digests everything
+  // (data_digest.h).
   // Errors: INVALID_ARGUMENT, with the array's place and the row, when the
-  // arrays differ in rows, labels are no classes, or targets or weights no
-  // finite numbers.
+  // arrays have different numbers of rows, labels are not classes, or targets
+  // or weights are not finite numbers.
   static absl::StatusOr<std::unique_ptr<Dataset>> Create(
       ExampleArrays arrays, const Options& options);
 

@@ -8,12 +8,12 @@
 
 namespace holdfast {
 
-// Where bytes go one after the other.
+// A destination for a sequence of bytes.
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
 
-  // Errors: of the system, where they are written.
+  // Errors: those of the system, if the bytes are written to a file.
   virtual absl::Status Append(absl::Span<const uint8_t> bytes) = 0;
 };
 

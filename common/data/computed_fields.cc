@@ -37,7 +37,7 @@ namespace {
 using google::protobuf::RepeatedPtrField;
 using google::protobuf::util::MessageDifferencer;
 
-// Rows from one word of progress to the next.
+// The number of rows between progress reports.
 constexpr int64_t kTellRows = 4096;
 
 template <typename Parts>
@@ -55,7 +55,7 @@ bool LacksClasses(const proto::Dataset& dataset) {
   return dataset.has_images() && dataset.images().classes().empty();
 }
 
-// Of numbers, one after the other.
+// Mean and deviation of a sequence of numbers.
 class Moments {
  public:
   void Add(double value) {
@@ -78,7 +78,7 @@ class Moments {
   double squares_ = 0;
 };
 
-// What is computed of a column or feature. One of the two is filled.
+// The result for a column or feature. Only one of the two is filled.
 struct Found {
   Moments moments;
   std::set<std::string, std::less<>> values;
@@ -88,7 +88,7 @@ struct Found {
   }
 };
 
-// Sets what `found` says of a number or numbers, of values.
+// Sets the fields of a number, or the values, from `found`.
 template <typename Number>
 void SetMoments(const Found& found, Number* number) {
   number->clear_computed();
@@ -110,7 +110,7 @@ bool IsUtf8(absl::string_view text) {
   return true;
 }
 
-// Whether something was found, and can be declared.
+// Checks that something was found and can be declared.
 // Errors: INVALID_ARGUMENT, with the name of the column or feature.
 absl::Status Check(const Found& found, absl::string_view what,
                    absl::string_view name) {
@@ -130,7 +130,8 @@ absl::Status Check(const Found& found, absl::string_view what,
   return absl::OkStatus();
 }
 
-// A part of a table as the job file has it, and what takes its place.
+// An entry of a table as written in the job file, and the entries that replace
+// it.
 template <typename Part>
 struct Resolved {
   Part written;
@@ -146,7 +147,8 @@ void Replace(const std::vector<Resolved<Part>>& resolved,
   }
 }
 
-// Fills in the test set's parts, which stand in the training set too.
+// Fills in the test set's computed entries, which must also be in the training
+// set.
 template <typename Part>
 absl::Status FillInTest(const std::vector<Resolved<Part>>& train,
                         RepeatedPtrField<Part>* parts) {
@@ -160,8 +162,8 @@ absl::Status FillInTest(const std::vector<Resolved<Part>>& train,
         });
     if (same == train.end()) {
       return absl::InvalidArgumentError(
-          "data.test: what is computed there must stand in data.train in the "
-          "same words");
+          "data.test: its computed fields must be in data.train in the same "
+          "words");
     }
     test.back().parts = same->parts;
   }
@@ -171,16 +173,16 @@ absl::Status FillInTest(const std::vector<Resolved<Part>>& train,
 
 // ---- CSV ----
 
-// A column of the file whose values are looked at.
+// A column of the file from whose values fields are computed.
 struct CsvComputation {
   int64_t column = 0;
   bool is_number = false;
-  // Of numbers.
+  // For numbers.
   bool log1p = false;
   Found found;
 };
 
-// One for each column that `column` means, in its order.
+// One for each column that `column` refers to, in its order.
 absl::StatusOr<std::vector<CsvComputation>> ComputationsOf(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header) {
@@ -210,7 +212,7 @@ void AddCell(absl::string_view text, const proto::Csv& config,
   }
 }
 
-// `written` for the one column that was looked at.
+// `written`, resolved for one column.
 absl::StatusOr<proto::CsvColumn> ResolvedColumn(
     const proto::CsvColumn& written, absl::Span<const std::string> names,
     bool header, const CsvComputation& computation) {
@@ -220,7 +222,7 @@ absl::StatusOr<proto::CsvColumn> ResolvedColumn(
   proto::CsvColumn column = written;
   column.clear_name();
   column.clear_range();
-  // A name with a star would stand for others, too.
+  // A name with a star would also match other columns.
   if (header && !absl::StrContains(name, '*') && IsUtf8(name)) {
     column.add_name(name);
   } else {
@@ -244,7 +246,7 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
   const char delimiter =
       config.delimiter().empty() ? ',' : config.delimiter()[0];
   std::vector<std::string> names;
-  // By column of the job file.
+  // Indexed by column of the job file.
   std::vector<std::vector<CsvComputation>> computations(config.columns_size());
   std::vector<absl::string_view> row;
   for (const std::string& path : *paths) {
@@ -252,7 +254,7 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
     if (!reader.ok()) return reader.status();
     if (reading.progress != nullptr) {
       reading.progress->Begin(
-          absl::StrCat("\"", path, "\", for what is computed of it"),
+          absl::StrCat("\"", path, "\" for computed fields"),
           /*total_bytes=*/0);
     }
     bool is_header = has_header;
@@ -337,7 +339,7 @@ absl::StatusOr<std::vector<Resolved<proto::TfRecordFeature>>> ComputeTfRecord(
     const proto::TfRecord& config, const ReadingOptions& reading) {
   const auto paths = FindFiles({config.files().begin(), config.files().end()});
   if (!paths.ok()) return paths.status();
-  // By feature of the job file.
+  // Indexed by feature of the job file.
   std::vector<Found> found(config.features_size());
   absl::flat_hash_map<std::string, int> places;
   for (int i = 0; i < config.features_size(); ++i) {
@@ -349,7 +351,7 @@ absl::StatusOr<std::vector<Resolved<proto::TfRecordFeature>>> ComputeTfRecord(
     if (!reader.ok()) return reader.status();
     if (reading.progress != nullptr) {
       reading.progress->Begin(
-          absl::StrCat("\"", path, "\", for what is computed of it"),
+          absl::StrCat("\"", path, "\" for computed fields"),
           static_cast<int64_t>(reader->file().bytes.size()));
     }
     TfRecordReader::Record record;
@@ -404,7 +406,7 @@ absl::Status ComputeNormalization(const ReadingOptions& reading,
   int32_t label = 0;
   float weight = 0;
   if (reading.progress != nullptr) {
-    reading.progress->Begin("the training set, for its mean",
+    reading.progress->Begin("the training set for its mean",
                             /*total_bytes=*/0);
   }
   Moments moments;
@@ -425,7 +427,7 @@ absl::Status ComputeNormalization(const ReadingOptions& reading,
   return absl::OkStatus();
 }
 
-// Of the tables of one data set.
+// Copies the entries of one data set's table.
 absl::Status CopyParts(const proto::Dataset& resolved, const char* path,
                        proto::Dataset* dataset) {
   if (!AnyComputed(*dataset)) return absl::OkStatus();
@@ -468,7 +470,7 @@ absl::Status FillInComputedFields(const ReadingOptions& reading,
     if (!status.ok()) return status;
   }
   proto::Dataset* const train = data->mutable_train();
-  // Of another format than the training set's, it has nothing of it.
+  // A test set of a different format takes nothing from the training set.
   std::vector<Resolved<proto::CsvColumn>> columns;
   std::vector<Resolved<proto::TfRecordFeature>> features;
   if (AnyComputed(train->csv().columns())) {

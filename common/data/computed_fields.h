@@ -1,6 +1,6 @@
-// What a job file leaves to its training set (docs/data.md, "Computed by the
-// chief"): fields that are `computed`, and the classes of folders of images
-// that are not named.
+// Parts of a job file that are determined from its training set (docs/data.md,
+// "Computed by the chief"): fields that are `computed`, and the classes of
+// image folders if they are not named.
 #ifndef HOLDFAST_COMMON_DATA_COMPUTED_FIELDS_H_
 #define HOLDFAST_COMMON_DATA_COMPUTED_FIELDS_H_
 
@@ -13,31 +13,33 @@ namespace holdfast {
 // Whether a field of `data` is `computed` and has not been filled in.
 bool HasComputedFields(const proto::Data& data);
 
-// The same, or classes of images are not named.
+// The same, or whether classes of images are not named.
 bool HasOpenFields(const proto::Data& data);
 
-// Fills in what is computed, in one pass over the training set; the test set
-// has the training set's. Rows and records that do not fit are passed over:
-// opening the data set tells of them.
+// Fills in the computed fields in one pass over the training set; the test set
+// gets the same values. Rows and records that do not fit are skipped: opening
+// the data set reports them.
 //
-// Numbers: mean and deviation, that of the population, in float64 (Welford
-// 1962), of those that are not missing; a deviation of 0 becomes 1, so that a
-// constant column becomes 0. Values: all that are not missing, by their bytes.
-// A part of a table that stands for several columns becomes one for each.
-// Errors: those of the formats; INVALID_ARGUMENT, with the column, where there
-// is nothing to compute from.
+// Numbers: mean and population standard deviation, in float64 (Welford 1962),
+// of the numbers that are not missing; a deviation of 0 becomes 1, so that a
+// constant column becomes 0. Values: all that are not missing, in the order of
+// their bytes. An entry of a table that stands for several columns becomes one
+// entry per column.
+// Errors: those of the formats; INVALID_ARGUMENT, with the column, if there is
+// nothing to compute from.
 absl::Status FillInComputedFields(const ReadingOptions& reading,
                                   proto::Data* data);
 
-// Fills in all open fields as `resolved` has them: the data, filled in, of the
-// same job file. Errors: INVALID_ARGUMENT, with the field, where it has them
-// not.
+// Copies all open fields from `resolved`, the filled-in data of the same job
+// file.
+// Errors: INVALID_ARGUMENT, with the field, if `resolved` lacks one.
 absl::Status CopyOpenFields(const proto::Data& resolved, proto::Data* data);
 
-// Names the classes of a training set that is a folder of images, and has a
-// test set that is one have the same, so that a class which has no folder there
-// shifts no label. Errors: those of ListImageClasses; INVALID_ARGUMENT when the
-// test set names others, or in another order.
+// Names the classes of a training set that is a folder of images, and uses the
+// same for a test set that is one, so that a class without a folder there does
+// not shift any labels.
+// Errors: those of ListImageClasses; INVALID_ARGUMENT when the test set names
+// other classes, or in another order.
 absl::Status FillInImageClasses(proto::Data* data);
 
 }  // namespace holdfast

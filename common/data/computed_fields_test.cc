@@ -61,7 +61,7 @@ class ComputedFieldsTest : public ::testing::Test {
     proto::Data data = Parse(text);
     return std::string(FillInComputedFields({}, &data).message());
   }
-  // An image of one.
+  // An image with one pixel.
   static std::string Pixel(const std::string& colors) {
     PngImage image;
     image.samples = colors;
@@ -79,8 +79,8 @@ class ComputedFieldsTest : public ::testing::Test {
   const std::string folder_;
 };
 
-// Of 1, 3, 5, 7 the mean is 4, the variance (9 + 1 + 1 + 9) / 4 = 5. "b2" is
-// constant; what is missing, by an empty cell or by a mark, does not count.
+// The mean of 1, 3, 5, 7 is 4, the variance (9 + 1 + 1 + 9) / 4 = 5. "b2" is
+// constant; missing values, empty cells or marks, do not count.
 TEST_F(ComputedFieldsTest, NumbersOfTables) {
   Write("1.csv", "b1,a,b2,y\n1,1,8,0\n3,NA,8,0\n");
   Write("2.csv", "b1,a,b2,y\n5,2,8,1\nbad row\n7,,8,1\n");
@@ -105,7 +105,7 @@ TEST_F(ComputedFieldsTest, NumbersOfTables) {
   EXPECT_TRUE(columns[3].has_label());
 }
 
-// Of log 1 and log 9 the mean is log 3, and so is the deviation.
+// The mean of log 1 and log 9 is log 3, and so is the deviation.
 TEST_F(ComputedFieldsTest, LogarithmsOfTables) {
   Write("t.csv", "x,y\n-3,0\n8,1\n,1\n");
   const proto::Data data = FilledIn(
@@ -142,7 +142,7 @@ TEST_F(ComputedFieldsTest, ValuesOfTables) {
                   "values: \"dog\" }"));
 }
 
-// A column of that name, and no pattern.
+// The star is part of the column's name, not a pattern.
 TEST_F(ComputedFieldsTest, ANameMayHaveAStar) {
   Write("t.csv", "a*,ab,y\n1,7,0\n3,7,0\n");
   const proto::Data data = FilledIn(
@@ -153,7 +153,8 @@ TEST_F(ComputedFieldsTest, ANameMayHaveAStar) {
                           "name: \"ab\" number { mean: 7 stddev: 1 }"));
 }
 
-// The test set has the training set's: its own file is not even there.
+// The test set gets the training set's values: its own file does not even
+// exist.
 TEST_F(ComputedFieldsTest, TheTestSetHasThoseOfTheTrainingSet) {
   Write("t.csv", "a,b,y\n1,8,no\n3,8,yes\n");
   const std::string columns =
@@ -170,7 +171,7 @@ TEST_F(ComputedFieldsTest, TheTestSetHasThoseOfTheTrainingSet) {
       Error(absl::StrCat("train { csv { files: 'DIR/t.csv' ", columns,
                          " } } test { csv { files: 'DIR/t.csv' columns { name: "
                          "'a' number { computed: true } } } }")),
-      HasSubstr("must stand in data.train in the same words"));
+      HasSubstr("must be in data.train in the same words"));
 }
 
 // Floats 1, 3 and 5, 7, integers 4 and 8.
@@ -266,11 +267,11 @@ TEST_F(ComputedFieldsTest, TellsHowFarItIs) {
   reading.progress = &progress;
   ASSERT_TRUE(FillInComputedFields(reading, &data).ok());
   ASSERT_EQ(lines.size(), 2);
-  EXPECT_THAT(lines[1], HasSubstr("for what is computed of it"));
+  EXPECT_THAT(lines[1], HasSubstr("for computed fields"));
   EXPECT_THAT(lines[1], HasSubstr("8192 rows"));
 }
 
-// From a declaration: no file is read.
+// Copied from a declaration: no file is read.
 TEST_F(ComputedFieldsTest, AreCopied) {
   const std::string written =
       "train { csv { files: 'mine.csv' columns { name: 'b*' number { computed: "
@@ -297,7 +298,7 @@ TEST_F(ComputedFieldsTest, AreCopied) {
   data.clear_normalization();
   EXPECT_THAT(CopyOpenFields({}, &data).message(),
               HasSubstr("data.train has fields that are computed, but"));
-  // What is written out stays as it is.
+  // Fields that are not computed are unchanged.
   data = Parse("train { csv { columns { name: 'x' number { mean: 3 } } } }");
   EXPECT_EQ(CopyOpenFields(resolved, &data), absl::OkStatus());
   EXPECT_EQ(data.train().csv().columns(0).number().mean(), 3);

@@ -1,9 +1,9 @@
-// Rows per second of a CSV file of 200,000 rows: ten numbers, two categories
-// and a label, as they are parsed when a worker starts, by one thread and by
-// several, and as examples are read from them. tests/benchmark/csv_pandas.py
-// measures it beside pandas. The file is $CSV_BENCHMARK_FILE, by default
-// $TMPDIR/csv_benchmark.csv, and stays there, so that others can be measured on
-// it.
+// Measures the rows per second of a CSV file of 200,000 rows with ten numbers,
+// two categories and a label: parsed as when a worker starts, by one thread and
+// by several, and read as examples. tests/benchmark/csv_pandas.py compares it
+// with pandas. The file is $CSV_BENCHMARK_FILE, by default
+// $TMPDIR/csv_benchmark.csv, and is kept, so that other programs can be
+// measured on it.
 
 #include <benchmark/benchmark.h>
 
@@ -95,7 +95,7 @@ BENCHMARK(BM_OpenCsv)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 
-// In an order that jumps about, as training does.
+// In a random order, as in training.
 void BM_ReadExamples(benchmark::State& state) {
   const auto dataset = OpenTable(/*threads=*/1);
   if (!dataset.ok()) {

@@ -14,28 +14,28 @@
 
 namespace holdfast {
 
-// Whole rows of a file of separated values, one after the other.
+// Consecutive whole rows of a file of separated values.
 struct CsvBlock {
   absl::string_view text;
   // No row follows in the file.
   bool is_last = false;
-  // What is wrong with the row behind the text, at whose end reading stops.
-  // Empty: nothing.
+  // What is wrong with the row after the text, where reading stops. Empty if
+  // nothing is.
   std::string fault;
 
-  // Where the text lies.
+  // The memory of `text`.
   std::vector<char> memory;
 };
 
 // Cuts a file of separated values (csv_rows.h), plain or gzip, into blocks of
 // whole rows, which can then be parsed in parallel. A byte order mark at the
-// beginning is left out.
+// beginning is skipped.
 //
-// Thread-compatible. Memory: blocks belong to the caller; in here stays less
-// than a row.
+// Thread-compatible. Memory: blocks belong to the caller; the object itself
+// keeps less than a row.
 class CsvBlocks {
  public:
-  // Blocks are of this size, unless a row is longer.
+  // Blocks have this size, unless a row is longer.
   static constexpr size_t kBlockBytes = 512 << 10;
   static constexpr size_t kMaxRowBytes = 16 << 20;
 
@@ -43,12 +43,12 @@ class CsvBlocks {
   static absl::StatusOr<std::unique_ptr<CsvBlocks>> Open(
       const std::string& path, char delimiter);
 
-  // Fills `block`, whose memory is used again, with the next rows. Returns
-  // whether there is a block.
+  // Fills `block`, whose memory is reused, with the next rows. Returns whether
+  // there is a block.
   // Errors: those of UnpackedFile.
   absl::StatusOr<bool> Next(CsvBlock* block);
 
-  // An error about line `line`, from 1, of the file.
+  // An error about line `line` (from 1) of the file.
   absl::Status Error(int64_t line, absl::string_view what) const;
 
   const std::string& path() const { return path_; }
@@ -58,8 +58,8 @@ class CsvBlocks {
   CsvBlocks(const std::string& path, char delimiter)
       : path_(path), delimiter_(delimiter) {}
 
-  // How much of `text`, which goes on in the file, is whole rows. *fault: there
-  // is a row in it that ends them.
+  // How many bytes of `text`, which continues in the file, are whole rows.
+  // *fault: whether they end at a malformed row.
   size_t WholeRows(absl::string_view text, bool* fault) const;
 
   const std::string path_;

@@ -14,8 +14,8 @@
 namespace holdfast {
 
 // The examples of CSV files, in the order of the files and of their rows. All
-// rows are parsed once, when it is opened, and kept as 32-bit cells in memory
-// or in the cache.
+// rows are parsed once, when the data set is opened, and kept as 32-bit cells
+// in memory or in the cache.
 class CsvDataset final : public Dataset {
  public:
   // Errors: those of LoadCsv.
@@ -42,7 +42,7 @@ class CsvDataset final : public Dataset {
   explicit CsvDataset(LoadedCsv csv);
 
   const LoadedCsv csv_;
-  // The schema's, with the number of classes.
+  // The schema's spec, with the number of classes.
   ExampleSpec spec_;
   const SkippedRows skipped_;
 };

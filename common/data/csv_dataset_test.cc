@@ -28,13 +28,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-// What one example holds.
+// The contents of one example.
 struct Example {
   std::vector<float> input;
   int32_t label = -1;
   std::vector<float> targets;
   float weight = -1;
-  // By field.
+  // Indexed by field.
   std::vector<std::vector<uint64_t>> ids;
 };
 
@@ -50,7 +50,7 @@ class CsvDatasetTest : public ::testing::Test {
     std::ofstream(Path(name), std::ios::binary | std::ios::trunc) << content;
   }
 
-  // `schema` is a Csv, with FOLDER for the test's.
+  // `schema` is a Csv, in which FOLDER stands for the test's folder.
   absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& schema) {
     return OpenConfig("csv {" + schema + "}");
   }
@@ -66,7 +66,7 @@ class CsvDatasetTest : public ::testing::Test {
     options.reading.progress = progress_;
     return Dataset::Open(config, options);
   }
-  // Of table.csv.
+  // For table.csv.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(
       const std::string& content, const std::string& schema) {
     Write("table.csv", content);
@@ -162,7 +162,8 @@ TEST_F(CsvDatasetTest, ReadsTargetsWeightsAndNamedClasses) {
   EXPECT_EQ(At(**dataset, 1).label, 1);
 }
 
-// As UCI has them: no header, the class first, an image's pixels behind.
+// The layout of UCI's files: no header, the class first, then an image's
+// pixels.
 TEST_F(CsvDatasetTest, ReadsColumnsByPlace) {
   const auto dataset = OpenTable("1\t10\t20\t30\t40\n0\t50\t60\t70\t80\n", R"(
     delimiter: '\t' header: false shape: [2, 2, 1]
@@ -229,7 +230,7 @@ TEST_F(CsvDatasetTest, ReadsIds) {
   EXPECT_THAT(At(**dataset, 2).ids,
               ElementsAre(ElementsAre(Id("user", "ann")),
                           ElementsAre(tag("c"), tag("d")), ElementsAre(0)));
-  // 8 bytes an id, 4 for how many tags there are, and x and y.
+  // 8 bytes per id, 4 for the number of tags, and x and y.
   EXPECT_EQ((*dataset)->footprint().memory, 3 * (8 + 4 + 4 * 8 + 8 + 4 + 4));
 
   std::filesystem::create_directories(Path("cache"));
@@ -282,16 +283,17 @@ TEST_F(CsvDatasetTest, SaysWhichIdsDoNotFit) {
                     HasSubstr("`ids { missing: ... }`")));
   EXPECT_THAT(error("a, | ,0"), HasSubstr("column \"n\": the id is missing"));
   EXPECT_THAT(error("a,1|x,0"),
-              HasSubstr("column \"n\": \"1|x\" is no whole number from 0 to "
+              HasSubstr("column \"n\": \"1|x\" is not a whole number from 0 to "
                         "18446744073709551615"));
-  EXPECT_THAT(error("a,-1,0"), HasSubstr("\"-1\" is no whole number"));
-  EXPECT_THAT(error("a,18446744073709551616,0"), HasSubstr("no whole number"));
+  EXPECT_THAT(error("a,-1,0"), HasSubstr("\"-1\" is not a whole number"));
+  EXPECT_THAT(error("a,18446744073709551616,0"),
+              HasSubstr("not a whole number"));
   EXPECT_THAT(error("a,1|2|3,0"),
               HasSubstr("column \"n\": there are more than 2 ids in "
                         "\"1|2|3\"; raise max_ids"));
 }
 
-// Any change of what an id is makes another file.
+// Any change of the definition of ids makes another cache file.
 TEST_F(CsvDatasetTest, KeepsIdsOfOtherSchemasApartInTheCache) {
   std::filesystem::create_directories(Path("cache"));
   const auto cache = DataCache::Open(Path("cache"), [](const std::string&) {});
@@ -364,7 +366,7 @@ TEST_F(CsvDatasetTest, ReadsCriteo) {
   EXPECT_THAT(example.ids[0], ElementsAre(Id("C1", "68fd1e64")));
   EXPECT_THAT(example.ids[1], ElementsAre(Id("C2", "")));
 
-  // As the table that it stands for.
+  // The same as the table that it stands for.
   Write("table.csv", full + sparse);
   std::string columns = R"(delimiter: '\t' header: false
     columns { range { first: 0 } label {} }
@@ -382,7 +384,8 @@ TEST_F(CsvDatasetTest, ReadsCriteo) {
                    }));
   EXPECT_THAT(
       OpenConfig("criteo { files: 'FOLDER/day.tsv' }").status().message(),
-      HasSubstr("day.tsv\": line 2: column \"I3\": \"x\" is no finite number"));
+      HasSubstr(
+          "day.tsv\": line 2: column \"I3\": \"x\" is not a finite number"));
   dataset =
       OpenConfig("criteo { files: 'FOLDER/day.tsv' skip_bad_rows: true }");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
@@ -392,9 +395,9 @@ TEST_F(CsvDatasetTest, ReadsCriteo) {
   Write("day.tsv", "1\t2\t3\n");
   EXPECT_THAT(
       OpenConfig("criteo { files: 'FOLDER/day.tsv' }").status().message(),
-      HasSubstr("line 1: the row has 3 cells in place of 40, label to C26"));
+      HasSubstr("line 1: the row has 3 cells instead of 40, label to C26"));
 
-  // To predict on, nobody wants labels.
+  // For predictions, labels are not needed.
   Write("day.tsv", full.substr(1));
   unlabeled_ = true;
   dataset = OpenConfig("criteo { files: 'FOLDER/day.tsv' }");
@@ -410,10 +413,11 @@ TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {
   const auto error = [&](const std::string& row) {
     return ErrorOf("x,c,y\n1,a,0\n" + row + "\n2,b,1\n", schema);
   };
-  EXPECT_THAT(error("one,a,0"),
-              HasSubstr("line 3: column \"x\": \"one\" is no finite number"));
+  EXPECT_THAT(
+      error("one,a,0"),
+      HasSubstr("line 3: column \"x\": \"one\" is not a finite number"));
   EXPECT_THAT(error("nan,a,0"), HasSubstr("add it to `missing`"));
-  EXPECT_THAT(error("1 2,a,0"), HasSubstr("\"1 2\" is no finite number"));
+  EXPECT_THAT(error("1 2,a,0"), HasSubstr("\"1 2\" is not a finite number"));
   EXPECT_THAT(error("1e39,a,0"), HasSubstr("beyond the range of float32"));
   EXPECT_THAT(error(",a,0"),
               AllOf(HasSubstr("line 3: column \"x\": the value is missing"),
@@ -423,11 +427,13 @@ TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {
                               "values"),
                     HasSubstr("`category { other: ... }`")));
   EXPECT_THAT(error("1,,0"), HasSubstr("column \"c\": the value is missing"));
-  EXPECT_THAT(error("1,a,-1"),
-              HasSubstr("line 3: column \"y\": the label \"-1\" is no class"));
+  EXPECT_THAT(
+      error("1,a,-1"),
+      HasSubstr("line 3: column \"y\": the label \"-1\" is not a class"));
   EXPECT_THAT(error("1,a,0.5"), HasSubstr("is a `target`"));
-  EXPECT_THAT(error("1,a"), HasSubstr("line 3: the row has 2 cells, the first "
-                                      "3"));
+  EXPECT_THAT(error("1,a"),
+              HasSubstr("line 3: the row has 2 cells, the first has "
+                        "3"));
   EXPECT_THAT(error("1,a,\"0"), HasSubstr("line 3: the quote that opens cell 3 "
                                           "is never closed"));
   EXPECT_THAT(ErrorOf("x,y\n1,0\n",
@@ -435,10 +441,11 @@ TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {
                       "columns { name: 'y' number {} }"
                       "columns { name: 'z*' label {} }"),
               HasSubstr("line 1: there is no column \"z*\"; there are x, y"));
-  EXPECT_THAT(ErrorOf("x,y\n1,0\n",
-                      "columns { name: 'x' number {} }"
-                      "columns { name: '*' label {} }"),
-              HasSubstr("one label, but the columns \"x\" and \"y\" are such"));
+  EXPECT_THAT(
+      ErrorOf("x,y\n1,0\n",
+              "columns { name: 'x' number {} }"
+              "columns { name: '*' label {} }"),
+      HasSubstr("one label, but the columns \"x\" and \"y\" both give one"));
   EXPECT_THAT(ErrorOf("x,y\n1,0\n",
                       "columns { name: 'x' number {} }"
                       "columns { range { first: 0 } label {} }"),
@@ -474,13 +481,13 @@ TEST_F(CsvDatasetTest, LeavesBadRowsOutWhereItMay) {
   EXPECT_THAT((*dataset)->skipped_because(),
               ElementsAre(HasSubstr("line 3: column \"x\": \"bad\" is no"),
                           HasSubstr("line 5: the row has 1 cells")));
-  // The same data as if the rows were not there.
+  // The same data as without the rows.
   const auto clean = OpenTable("x,y\n1,0\n3,1\n5,1\n", schema);
   ASSERT_TRUE(clean.ok()) << clean.status();
   EXPECT_THAT((*clean)->skipped_because(), IsEmpty());
   EXPECT_EQ((*clean)->digest(), (*dataset)->digest());
   EXPECT_THAT(ErrorOf("x,y\nbad,0\n", schema),
-              AllOf(HasSubstr("no rows without faults"),
+              AllOf(HasSubstr("no rows without errors"),
                     HasSubstr("line 2: column \"x\"")));
 }
 
@@ -497,15 +504,15 @@ TEST_F(CsvDatasetTest, ReadsSeveralFilesByName) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_THAT(At(**dataset, i).input, ElementsAre((i + 1) % 4));
   }
-  // Where they lie does not matter.
+  // The division into files does not matter.
   const auto one = OpenTable("x,y\n1,0\n2,0\n3,1\n0,0\n", schema);
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ((*one)->digest(), (*dataset)->digest());
 
   Write("a.csv", "y,x\n0,0\n");
   EXPECT_THAT(Open(files + schema).status().message(),
-              AllOf(HasSubstr(Path("a.csv") + "\": line 1: the columns are not "
-                                              "those of"),
+              AllOf(HasSubstr(Path("a.csv") + "\": line 1: the columns differ "
+                                              "from those of"),
                     HasSubstr(Path("b-1.csv"))));
   EXPECT_THAT(Open("files: 'FOLDER/none-*.csv'" + schema).status().message(),
               HasSubstr("no file matches \"" + Path("none-*.csv")));
@@ -537,7 +544,7 @@ TEST_F(CsvDatasetTest, ReadsGzip) {
 }
 
 // More rows than a block holds, with a fault in each file: lines, faults and
-// examples are the same whatever the number of threads.
+// examples are the same for any number of threads.
 TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
   const std::string schema = R"(
     files: 'FOLDER/part-*.csv' skip_bad_rows: true
@@ -546,7 +553,7 @@ TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
   for (int file = 0; file < 3; ++file) {
     std::string content = "y,x\n";
     for (int i = 0; i < kRows; ++i) {
-      // Newlines in quotes, where a row does not end.
+      // Newlines in quotes, which do not end a row.
       absl::StrAppend(&content, i == 99990 && file == 2 ? 9 : i % 3, ",",
                       i == 70000  ? "bad"
                       : i % 7 > 0 ? absl::StrCat(file * kRows + i)
@@ -563,7 +570,7 @@ TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
     ASSERT_EQ((*dataset)->num_examples(), 3 * (kRows - 1));
     EXPECT_THAT(At(**dataset, 70000).input, ElementsAre(70001));
     EXPECT_THAT(At(**dataset, 3 * kRows - 4).input, ElementsAre(3 * kRows - 1));
-    // 71 empty lines lie before it, and the header.
+    // 71 empty lines and the header precede it.
     EXPECT_THAT((*dataset)->skipped_because(),
                 ElementsAre(HasSubstr("part-0.csv\": line 70072: column \"x\""),
                             HasSubstr("part-1.csv\": line 70072:"),
@@ -573,7 +580,7 @@ TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
         AllOf(HasSubstr("label 9 in line 100092"), HasSubstr("part-2.csv")));
     if (digest.empty()) digest = (*dataset)->digest();
     EXPECT_EQ((*dataset)->digest(), digest);
-    // Where rows may not be left out, the first fault of all is told.
+    // If rows may not be left out, the very first fault is reported.
     EXPECT_THAT(Open(absl::StrReplaceAll(schema, {{"true", "false"}}))
                     .status()
                     .message(),
@@ -612,7 +619,7 @@ TEST_F(CsvDatasetTest, KeepsRowsInTheCache) {
       EXPECT_EQ(At(**cached, row).label, At(**in_memory, row).label);
     }
   }
-  // Another schema and other files make other rows.
+  // Another schema or other files make another cache file.
   lines.clear();
   ASSERT_TRUE(
       Open(absl::StrReplaceAll(schema, {{"mean: 40", "mean: 41"}})).ok());
@@ -623,7 +630,7 @@ TEST_F(CsvDatasetTest, KeepsRowsInTheCache) {
   ASSERT_TRUE(longer.ok()) << longer.status();
   EXPECT_EQ((*longer)->num_examples(), 4);
   EXPECT_THAT(lines, ElementsAre(StartsWith("writing")));
-  // What is left out is told again; of wrong rows nothing is kept.
+  // Skipped rows are reported again; wrong rows are not cached.
   Write("table.csv", absl::StrCat(kPeople, "eve,old,rome,0,3\n"));
   EXPECT_THAT(Open(schema).status().message(),
               HasSubstr("line 6: column \"age\""));
@@ -639,7 +646,7 @@ TEST_F(CsvDatasetTest, KeepsRowsInTheCache) {
   }
 }
 
-// A clock that goes on by a minute each time that it is read.
+// A clock that advances by a minute each time that it is read.
 class FastClock : public Clock {
  public:
   absl::Time Now() const override { return now_ += absl::Minutes(1); }
@@ -660,8 +667,8 @@ TEST_F(CsvDatasetTest, TellsHowFarReadingIs) {
                                          "rows"))));
 }
 
-// Numbers at the borders of what one division rounds correctly, against
-// strtod.
+// Numbers around the limits of what one division rounds correctly, compared
+// with strtod.
 TEST_F(CsvDatasetTest, RoundsNumbersCorrectly) {
   const std::vector<std::string> numbers = {"0",
                                             "-0",
@@ -704,12 +711,12 @@ TEST_F(CsvDatasetTest, RoundsNumbersCorrectly) {
     EXPECT_THAT(ErrorOf(absl::StrCat("x,y\n", wrong, ",0\n"),
                         "columns { name: 'x' number {} }"
                         "columns { name: 'y' label {} }"),
-                HasSubstr("is no finite number"))
+                HasSubstr("is not a finite number"))
         << wrong;
   }
 }
 
-// Whatever bytes there are: examples that are finite, or an error.
+// Random bytes give finite examples or an error.
 TEST_F(CsvDatasetTest, TakesAnyBytes) {
   std::mt19937 random(7);
   const std::string header = "x,c,y\n1,a,0\n2,b,1\n";

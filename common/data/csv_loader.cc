@@ -29,27 +29,27 @@
 namespace holdfast {
 namespace {
 
-// Something wrong with a line, which counts from 0 in its block: where the
-// block begins is not known before those in front of it are parsed.
+// An error in a line, counted from 0 within its block, because the block's
+// first line is not known before the preceding blocks are parsed.
 struct Fault {
   int64_t line = 0;
   std::string what;
 };
 
-// A block on its way.
+// A block being processed.
 struct Piece {
   std::shared_ptr<CsvBlocks> file;
   CsvBlock block;
   bool begins_file = false;
-  // Of the block, consumed with the header.
+  // Bytes of the block consumed with the header.
   size_t header_bytes = 0;
   int64_t header_lines = 0;
 
-  // Ends the loading, behind the rows.
+  // Ends the loading, after the rows.
   absl::Status error;
   std::optional<Fault> stop;
 
-  // What the rows become.
+  // The cells of the rows.
   std::vector<uint32_t> cells;
   int64_t lines = 0;
   int32_t greatest_label = -1;
@@ -57,10 +57,10 @@ struct Piece {
   int64_t skipped = 0;
   std::vector<Fault> skipped_because;
 
-  // Of the file, as it lies on the disk.
+  // Bytes of the file on disk.
   int64_t file_bytes = 0;
 
-  // Memory is used again.
+  // Keeps the memory for reuse.
   void Clear() {
     begins_file = false;
     header_bytes = 0;
@@ -79,14 +79,14 @@ char DelimiterOf(const proto::Csv& config) {
   return config.delimiter().empty() ? ',' : config.delimiter()[0];
 }
 
-// Take, Make and Give are those of RunInOrder.
+// Take, Make and Give are the steps of RunInOrder.
 class CsvLoader {
  public:
-  // Takes the cells of whole rows, in their order.
+  // Receives the cells of whole rows, in their order.
   using TakeRows = absl::FunctionRef<absl::Status(
       const CsvSchema& schema, absl::Span<const uint32_t> rows)>;
 
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   CsvLoader(const CsvTable& table, const std::vector<std::string>& paths,
             ReadingProgress* progress, TakeRows take_rows)
       : config_(table.config),
@@ -103,16 +103,16 @@ class CsvLoader {
   void Make(Piece* piece) const;
   bool Give(Piece* piece);
 
-  // Sets *schema, too.
+  // Also sets *schema.
   absl::StatusOr<proto::CsvNotes> Finish(
       std::unique_ptr<const CsvSchema>* schema);
 
  private:
-  // Opens the next file where none is open, and fills the piece's block.
-  // Returns false behind the last.
+  // Opens the next file if none is open, and fills the piece's block. Returns
+  // false after the last block.
   absl::StatusOr<bool> TakeBlock(Piece* piece);
-  // Of a piece that may begin with the header: makes the schema of the first
-  // file; tests that others have its header.
+  // For a piece that may begin with the header: makes the schema from the first
+  // file, and checks that the other files have the same header.
   void TakeHeader(Piece* piece);
   std::optional<std::string> CheckHeader(
       const CsvBlocks& file, absl::Span<const absl::string_view> header);
@@ -127,7 +127,7 @@ class CsvLoader {
   const char delimiter_;
   const bool has_header_;
 
-  // Of Take.
+  // Used by Take.
   size_t next_path_ = 0;
   std::shared_ptr<CsvBlocks> file_;
   bool before_header_ = false;
@@ -135,13 +135,13 @@ class CsvLoader {
   bool failed_ = false;
   std::string first_path_;
 
-  // Made by the Take of the first row, before whatever uses it.
+  // Made by the Take of the first row, before any use.
   std::unique_ptr<const CsvSchema> schema_;
 
-  // Of Give.
+  // Used by Give.
   int64_t rows_ = 0;
   Sha256 sha_;
-  // At which the piece begins, from 1.
+  // The line at which the piece begins, from 1.
   int64_t line_ = 1;
   absl::Status status_;
   proto::CsvNotes notes_;
@@ -210,15 +210,16 @@ std::optional<std::string> CsvLoader::CheckHeader(
     first_path_ = file.path();
     return std::nullopt;
   }
-  // Where there is no header MakeRow() counts the cells.
+  // Without a header MakeRow() checks the number of cells.
   if (!has_header_) return std::nullopt;
   bool same = static_cast<int64_t>(header.size()) == schema_->columns();
   for (size_t i = 0; same && i < header.size(); ++i) {
     same = header[i] == schema_->name(i);
   }
   if (same) return std::nullopt;
-  return absl::StrCat("the columns are not those of \"", first_path_,
-                      "\", the first file: all have the same, in one order");
+  return absl::StrCat("the columns differ from those of \"", first_path_,
+                      "\", the first file; all files must have the same "
+                      "columns in the same order");
 }
 
 void CsvLoader::Make(Piece* piece) const {
@@ -254,7 +255,7 @@ void CsvLoader::MakeRow(absl::Span<const absl::string_view> row, int64_t line,
   };
   const int64_t size = row.size();
   if (size != schema_->columns()) {
-    return refuse(absl::StrCat("the row has ", size, " cells, the first ",
+    return refuse(absl::StrCat("the row has ", size, " cells, the first has ",
                                schema_->columns()));
   }
   std::vector<uint32_t>& cells = piece->cells;
@@ -324,17 +325,17 @@ absl::StatusOr<proto::CsvNotes> CsvLoader::Finish(
         "cannot read CSV file \"", paths_.front(), "\"",
         paths_.size() > 1 ? absl::StrCat(" and ", paths_.size() - 1, " more")
                           : "",
-        ": there are no rows", notes_.skipped() > 0 ? " without faults" : "",
+        ": there are no rows", notes_.skipped() > 0 ? " without errors" : "",
         notes_.skipped_because().empty()
             ? ""
-            : absl::StrCat("; the first fault: ", notes_.skipped_because(0))));
+            : absl::StrCat("; the first error: ", notes_.skipped_because(0))));
   }
   notes_.set_digest(sha_.HexDigest());
   *schema = std::move(schema_);
   return notes_;
 }
 
-// Of the first file that has a row, as CsvLoader finds it.
+// The schema from the first file that has a row, as in CsvLoader.
 absl::StatusOr<CsvSchema> SchemaOf(const CsvTable& table,
                                    const std::vector<std::string>& paths) {
   std::vector<absl::string_view> header;
@@ -345,7 +346,7 @@ absl::StatusOr<CsvSchema> SchemaOf(const CsvTable& table,
     if (!has_row.ok()) return has_row.status();
     if (*has_row) return CsvSchema::Create(table.config, header, table.names);
   }
-  return absl::InternalError("there was a row, and is none");
+  return absl::InternalError("a row has disappeared");
 }
 
 absl::StatusOr<DataCache::Key> KeyOf(const CsvTable& table,
@@ -436,10 +437,10 @@ absl::Status LoadFromCache(const CsvTable& table,
   if (!loaded->notes.ParseFromString(entry->notes)) {
     return absl::DataLossError(
         absl::StrCat("the data cache's file of \"", paths.front(),
-                     "\" is damaged; remove it, and it is made again"));
+                     "\" is damaged; remove it, and it will be made again"));
   }
   if (loaded->schema == nullptr) {
-    // Somebody else has parsed the rows.
+    // The rows come from the cache: another process has parsed them.
     absl::StatusOr<CsvSchema> schema = SchemaOf(table, paths);
     if (!schema.ok()) return schema.status();
     loaded->schema = std::make_unique<CsvSchema>(*std::move(schema));

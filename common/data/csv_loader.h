@@ -14,11 +14,11 @@
 
 namespace holdfast {
 
-// Which files are read, and as what.
+// The files to be read, and how to interpret them.
 struct CsvTable {
   proto::Csv config;
-  // Of the columns, where config.header is false and the format names them: as
-  // if they stood in a header. Empty: columns are known by their places.
+  // Names of the columns as if from a header, if config.header is false and the
+  // format names them. If empty, columns are known by their positions.
   std::vector<std::string> names;
 };
 
@@ -29,12 +29,12 @@ struct LoadedCsv {
   proto::CsvNotes notes;
 };
 
-// Parses table.config.files in their order, or takes what the cache has of
-// them; keeps the rows in the cache if there is one, and in memory otherwise.
+// Parses table.config.files in their order, or takes their rows from the cache;
+// keeps the rows in the cache if there is one, and in memory otherwise.
 // Errors: those of the system, CsvBlocks and DataCache; INVALID_ARGUMENT with
 // file, line and column for the first row that does not fit the schema, unless
-// skip_bad_rows, for files whose headers differ, for a pattern that no
-// file matches, and where no row is left.
+// skip_bad_rows is set; INVALID_ARGUMENT also for files whose headers differ,
+// for a pattern that matches no file, and if no row is left.
 absl::StatusOr<LoadedCsv> LoadCsv(const CsvTable& table,
                                   const ReadingOptions& options);
 

@@ -32,7 +32,7 @@ void AddCell(absl::string_view text, CsvColumnProfile* column) {
     column->max = column->numbers == 0 ? number : std::max(column->max, number);
     ++column->numbers;
     if (number == std::floor(number)) ++column->whole_numbers;
-    // Welford 1962; stddev is the sum of squares until the end.
+    // Welford 1962; stddev holds the sum of squares until the end.
     const double before = number - column->mean;
     column->mean += before / static_cast<double>(column->numbers);
     column->stddev += before * (number - column->mean);
@@ -49,7 +49,7 @@ std::string Quote(absl::string_view text) {
   return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");
 }
 
-// As few digits as tell the mean apart from others.
+// The number with at most six digits, which suffice for a schema.
 std::string Digits(double value) { return absl::StrCat(value); }
 
 std::vector<std::string> ByFrequency(const CsvColumnProfile& column) {
@@ -70,7 +70,8 @@ std::string ValuesText(const std::vector<std::string>& values) {
                        });
 }
 
-// The inside of an input's CsvColumn, or a comment that says why there is none.
+// The contents of an input's CsvColumn, or a comment that says why there are
+// none.
 std::string InputText(const CsvColumnProfile& column) {
   if (column.present == 0) return "# no values at all";
   if (column.is_number()) {
@@ -137,7 +138,7 @@ absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
         if (++profile.uneven_rows == 1) {
           profile.first_uneven =
               absl::StrCat(path, ": line ", (*reader)->line(), " has ", size,
-                           " cells in place of ", columns);
+                           " cells instead of ", columns);
         }
         continue;
       }

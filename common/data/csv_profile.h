@@ -12,22 +12,22 @@
 
 namespace holdfast {
 
-// What is in a column of CSV files.
+// Statistics of a column of CSV files.
 struct CsvColumnProfile {
   std::string name;
-  // Cells with something in them, and those that are empty or one of the usual
-  // marks of a missing value ("NA", "nan", "?", ...).
+  // Non-empty cells, and cells that are empty or one of the usual marks of a
+  // missing value ("NA", "nan", "?", ...).
   int64_t present = 0;
   int64_t missing = 0;
-  // Of those present: how many are finite numbers, and whole ones.
+  // How many of the present cells are finite numbers, and whole numbers.
   int64_t numbers = 0;
   int64_t whole_numbers = 0;
-  // Of the numbers; the deviation is that of the population.
+  // Statistics of the numbers, with the population standard deviation.
   double min = 0;
   double max = 0;
   double mean = 0;
   double stddev = 0;
-  // How often each value comes. Empty once there are more than kMostValues.
+  // How often each value occurs. Empty once there are more than kMostValues.
   std::map<std::string, int64_t> values;
   bool many_values = false;
 
@@ -39,23 +39,24 @@ struct CsvColumnProfile {
 struct CsvProfile {
   std::vector<CsvColumnProfile> columns;
   int64_t rows = 0;
-  // Rows with another number of cells, and what is wrong with the first.
+  // Rows with a different number of cells, and what is wrong with the first.
   int64_t uneven_rows = 0;
   std::string first_uneven;
-  // The marks of missing values that stand there.
+  // The marks of missing values that occur.
   std::vector<std::string> missing_marks;
 };
 
-// Goes through all rows of the files of `patterns` (find_files.h) once. Memory
-// does not grow with them. Columns without a header are named by their place.
-// Errors: those of FindFiles and CsvReader; INVALID_ARGUMENT without a row.
+// Reads all rows of the files of `patterns` (find_files.h) once, in constant
+// memory. Columns without a header are named by their position.
+// Errors: those of FindFiles and CsvReader; INVALID_ARGUMENT if there is no
+// row.
 absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
                                       char delimiter, bool header);
 
-// A schema to start from, as the text of a Csv: columns of numbers by their
-// mean and deviation, others by their values, the most frequent first; of
-// columns that are of no use, a comment that says why. `answer` is the column
-// to be learned: a label, or a target where `is_target`.
+// A schema to start from, as the text of a Csv: numeric columns with their mean
+// and deviation, others with their values, the most frequent first; for useless
+// columns, a comment that says why. `answer` is the column to be learned: a
+// target if `is_target`, else a label.
 std::string SuggestSchema(const CsvProfile& profile,
                           const std::vector<std::string>& patterns,
                           char delimiter, bool header, absl::string_view answer,

@@ -15,7 +15,7 @@
 
 namespace holdfast {
 
-// The rows (csv_rows.h) of a file, plain or gzip, one by one.
+// Reads the rows (csv_rows.h) of a file, plain or gzip, one by one.
 //
 // Memory: that of the longest row, at least CsvBlocks::kBlockBytes and at most
 // CsvBlocks::kMaxRowBytes. Thread-compatible.
@@ -25,14 +25,14 @@ class CsvReader {
   static absl::StatusOr<std::unique_ptr<CsvReader>> Open(
       const std::string& path, char delimiter);
 
-  // Fills `cells` with those of the next row, and returns whether there is one.
-  // They stay until the next call.
+  // Fills `cells` with the cells of the next row, valid until the next call,
+  // and returns whether there is one.
   // Errors: INVALID_ARGUMENT, with the line, for a quote that is not closed,
-  // something behind a closing quote, or a row that is too long; those of
-  // UnpackedFile. There are no rows behind an error.
+  // something after a closing quote, or a row that is too long; those of
+  // UnpackedFile. No rows follow an error.
   absl::StatusOr<bool> Next(std::vector<absl::string_view>* cells);
 
-  // Where the last row begins; from 1.
+  // The line where the last row begins, from 1.
   int64_t line() const { return line_; }
 
  private:
@@ -42,9 +42,9 @@ class CsvReader {
   const std::unique_ptr<CsvBlocks> blocks_;
   const char delimiter_;
   CsvBlock block_;
-  // Of block_.
+  // The rows of block_.
   std::optional<CsvRows> rows_;
-  // At which block_ begins, from 1.
+  // The line at which block_ begins, from 1.
   int64_t first_line_ = 1;
   int64_t line_ = 1;
 };

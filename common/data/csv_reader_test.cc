@@ -24,7 +24,7 @@ std::string Write(const std::string& content) {
   return path;
 }
 
-// All rows up to the end, or the error, with the lines at which they begin.
+// All rows up to the end or the error, with the lines at which they begin.
 absl::Status ReadAll(const std::string& content, Rows* rows,
                      std::vector<int64_t>* lines = nullptr,
                      char delimiter = ',') {
@@ -92,12 +92,13 @@ TEST(CsvReaderTest, SaysWhatIsWrong) {
   EXPECT_THAT(error("a,b\n1,\"2\n3,4\n"),
               HasSubstr("line 2: the quote that opens cell 2 is never closed"));
   EXPECT_THAT(error("a,b\n\"1\"x,2\n"),
-              HasSubstr("line 2: cell 1 goes on behind its closing quote"));
+              HasSubstr("line 2: cell 1 continues after its closing quote"));
   EXPECT_THAT(error(std::string(CsvBlocks::kMaxRowBytes + 10, 'x')),
               HasSubstr("line 1: the row is longer than 16777216 bytes"));
 }
 
-// Rows of any length, at any place of the buffer, against a writer that quotes.
+// Rows of random lengths, at random positions of the buffer, checked against a
+// writer that quotes.
 TEST(CsvReaderTest, ReadsWhatIsWritten) {
   std::mt19937 random(5);
   const std::string alphabet = "ab,\"\n\r x";
@@ -105,7 +106,7 @@ TEST(CsvReaderTest, ReadsWhatIsWritten) {
   std::string content;
   while (content.size() < (3u << 20)) {
     std::vector<std::string>& row = rows.emplace_back();
-    // Now and then longer than the reader's buffer.
+    // Occasionally longer than the reader's buffer.
     const int longest = random() % 5000 == 0 ? 2000000 : 20;
     for (int cell = 0; cell < 3; ++cell) {
       std::string& text = row.emplace_back("k");
@@ -127,7 +128,7 @@ TEST(CsvReaderTest, ReadsWhatIsWritten) {
   EXPECT_EQ(RowsOf(content), rows);
 }
 
-// Whatever bytes there are: rows or an error.
+// Random bytes give rows or an error.
 TEST(CsvReaderTest, TakesAnyBytes) {
   std::mt19937 random(6);
   const std::string alphabet = std::string("a1,\"\n\r \t\0\xff", 10);

@@ -17,14 +17,16 @@ constexpr size_t kBlock = 64;
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
-// Without spaces and tabs around it; a delimiter is never among these.
+// The text without surrounding spaces and tabs, which never include a
+// delimiter.
 absl::string_view Trim(const char* begin, const char* end) {
   while (begin < end && IsBlank(*begin)) ++begin;
   while (begin < end && IsBlank(end[-1])) --end;
   return {begin, static_cast<size_t>(end - begin)};
 }
 
-// Bit i: byte i of the 64 at `bytes` is `delimiter`, a quote or a newline.
+// Bit i is set if byte i of the 64 at `bytes` is `delimiter`, a quote or a
+// newline.
 #ifdef __SSE2__
 uint64_t MarksOf(const char* bytes, char delimiter) {
   const __m128i delimiters = _mm_set1_epi8(delimiter);
@@ -113,7 +115,7 @@ CsvRows::Result CsvRows::Next(std::vector<absl::string_view>* cells) {
     size_t end = mark;
     if (end > cell && text[end - 1] == '\r') --end;
     cells->push_back(Trim(text + cell, text + end));
-    // Cells are all empty in a line of delimiters, too.
+    // In a line of delimiters all cells are empty, too.
     const bool is_blank =
         cells->back().empty() && Trim(text + begin_, text + end).empty();
     begin_ = std::min(mark + 1, text_.size());
@@ -130,7 +132,8 @@ CsvRows::Result CsvRows::ReadQuoted(std::vector<absl::string_view>* cells) {
     cells->clear();
     return Result::kEnd;
   };
-  // No more than that is unquoted, so that cells in it stay where they are.
+  // Unquoted text never exceeds this size, so it is not reallocated and cells
+  // in it stay valid.
   unquoted_.clear();
   unquoted_.reserve(limit - c);
   int64_t lines = 1;
@@ -152,7 +155,7 @@ CsvRows::Result CsvRows::ReadQuoted(std::vector<absl::string_view>* cells) {
         }
         c = quote + 1;
         if (c == limit || *c != '"') break;
-        // A doubled quote: up to and with the first of the two.
+        // A doubled quote: append up to and including the first of the two.
         unquoted_.append(piece, c - piece);
         piece = ++c;
       }
@@ -170,8 +173,8 @@ CsvRows::Result CsvRows::ReadQuoted(std::vector<absl::string_view>* cells) {
       if (c == limit && !is_last_) return no_whole_row();
       if (c < limit && *c != delimiter_ && *c != '\n') {
         return Fault(absl::StrCat("cell ", cells->size(),
-                                  " goes on behind its closing quote; a quote "
-                                  "within a quoted cell is doubled"));
+                                  " continues after its closing quote; a quote "
+                                  "within a quoted cell must be doubled"));
       }
     } else {
       const char* const begin = c;

@@ -10,7 +10,7 @@
 
 namespace holdfast {
 
-// The rows of a text of separated values, as RFC 4180 has them:
+// Splits a text of separated values into rows, as defined by RFC 4180:
 //
 //   text    = row *( newline row ) [newline]
 //   row     = cell *( delimiter cell )
@@ -20,7 +20,7 @@ namespace holdfast {
 //   newline = LF / CR LF
 //
 // Spaces and tabs around a cell do not belong to it, unless they are quoted;
-// lines with nothing else are left out.
+// lines with nothing else are skipped.
 //
 // Delimiters, quotes and newlines are found 64 bytes at a time; only rows with
 // quotes in them are read byte by byte.
@@ -32,36 +32,36 @@ class CsvRows {
     kRow,
     // No whole row is left.
     kEnd,
-    // fault() says what is wrong with the row at line(). There are no rows
-    // behind it.
+    // fault() says what is wrong with the row at line(). No rows follow it.
     kFault,
   };
 
-  // `is_last`: the text ends where the file ends. Otherwise what follows its
-  // last newline outside quotes is no whole row.
+  // `is_last`: the text ends where the file ends. Otherwise the text after the
+  // last newline outside quotes is not a whole row.
   CsvRows(absl::string_view text, char delimiter, bool is_last);
 
-  // Fills `cells` with those of the next row. They stay until the next call.
+  // Fills `cells` with the cells of the next row, valid until the next call.
   Result Next(std::vector<absl::string_view>* cells);
 
-  // Where the last row begins, counting lines from 0.
+  // The line where the last row begins, counting from 0.
   int64_t line() const { return line_; }
-  // Lines up to the end of the last row.
+  // The number of lines up to the end of the last row.
   int64_t lines() const { return next_line_; }
-  // Bytes up to the end of the last row and its newline.
+  // The number of bytes up to the end of the last row and its newline.
   size_t size() const { return begin_; }
-  // Of kFault: a quote that is not closed, or something behind a closing quote.
+  // Set after kFault: a quote that is not closed, or something after a closing
+  // quote.
   const std::string& fault() const { return fault_; }
 
  private:
-  // The place of the next delimiter, quote or newline that is not consumed, or
-  // the end of the text.
+  // The position of the next delimiter, quote or newline that is not consumed,
+  // or the end of the text.
   size_t NextMark();
-  // Makes NextMark() go on at `place`.
+  // Makes NextMark() continue at `place`.
   void Seek(size_t place);
-  // Sets marks_ to the places of all marks among the 64 bytes at block_.
+  // Sets marks_ to the positions of all marks among the 64 bytes at block_.
   void FindMarks();
-  // Reads the row at begin_, in which there is a quote.
+  // Reads the row at begin_, which contains a quote.
   Result ReadQuoted(std::vector<absl::string_view>* cells);
   Result Fault(std::string what);
 
@@ -75,7 +75,7 @@ class CsvRows {
   // Bit i: there is a mark at block_ + i.
   uint64_t marks_ = 0;
   size_t block_ = 0;
-  // Of cells in which quotes are doubled.
+  // The text of cells with doubled quotes.
   std::string unquoted_;
   std::string fault_;
 };

@@ -25,7 +25,7 @@ using ColumnKind = proto::CsvColumn::KindCase;
 constexpr int64_t kMostInputs = 10'000'000;
 constexpr size_t kNamesTold = 20;
 
-// Whether `name` is `pattern`, in which * stands for any characters.
+// Whether `name` matches `pattern`, in which * stands for any characters.
 bool Matches(absl::string_view pattern, absl::string_view name) {
   size_t star = absl::string_view::npos;
   size_t p = 0, n = 0, after_star = 0;
@@ -82,7 +82,7 @@ absl::StatusOr<CsvSchema> CsvSchema::Create(
   schema.has_names_ = has_header || !names.empty();
   if (!names.empty() && names.size() != header.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the row has ", header.size(), " cells in place of ",
+        absl::StrCat("the row has ", header.size(), " cells instead of ",
                      names.size(), ", ", names.front(), " to ", names.back()));
   }
   for (size_t i = 0; i < header.size(); ++i) {
@@ -102,8 +102,7 @@ absl::StatusOr<CsvSchema> CsvSchema::Create(
 }
 
 absl::Status CsvSchema::PlaceUses() {
-  // Inputs, labels, targets, weights, ids: in the order of their kinds'
-  // numbers.
+  // Inputs, labels, targets, weights, ids: the order of the kinds' numbers.
   std::stable_sort(uses_.begin(), uses_.end(), [](const Use& a, const Use& b) {
     const auto rank = [](const Use& use) {
       return IsInput(use.kind) ? 0 : int{use.kind};
@@ -120,8 +119,8 @@ absl::Status CsvSchema::PlaceUses() {
       ++first_answer_;
       if (inputs > kMostInputs) {
         return absl::InvalidArgumentError(
-            absl::StrCat("data: categories make more than ", kMostInputs,
-                         " inputs of an example, one for each value"));
+            absl::StrCat("data: categories give an example more than ",
+                         kMostInputs, " inputs, one for each value"));
       }
     }
     if (use.kind == ColumnKind::kIds) {
@@ -133,7 +132,7 @@ absl::Status CsvSchema::PlaceUses() {
       if (ids > kMostInputs) {
         return absl::InvalidArgumentError(
             absl::StrCat("data: an example may have more than ", kMostInputs,
-                         " ids, max_ids in each column"));
+                         " ids, the sum of max_ids over columns"));
       }
     } else {
       ++first_ids_;
@@ -246,7 +245,7 @@ absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
         absl::StrCat("an example has one ",
                      use.kind == ColumnKind::kLabel ? "label" : "weight",
                      ", but the columns ", Quote(names_[(*found)[0]]), " and ",
-                     Quote(names_[(*found)[1]]), " are such"));
+                     Quote(names_[(*found)[1]]), " both give one"));
   }
   for (const int64_t place : *found) {
     if ((*used)[place]) {
@@ -291,7 +290,8 @@ std::optional<double> CsvSchema::Number(const Use& use,
                                         absl::string_view text) const {
   double value = 0;
   if (ParseFinite(text, &value)) {
-    // Not before it is known not to be a mark of the user's, as -999.
+    // Only if it is not one of the user's marks of missing values, such as
+    // -999.
     if (missing_.empty() || !IsMissing(text)) return value;
   }
   return IsMissing(text) ? use.missing : std::nullopt;
@@ -303,16 +303,15 @@ absl::Status CsvSchema::RefuseNumber(const Use& use,
   if (!value.has_value() && IsMissing(text)) {
     return Error(use,
                  use.kind == ColumnKind::kNumber
-                     ? "the value is missing; say what stands for it with "
+                     ? "the value is missing; set a substitute with "
                        "`number { missing: ... }`, or leave such rows out "
                        "with `skip_bad_rows: true`"
-                     : "the value is missing, without which there is nothing "
-                       "to learn; leave such rows out with `skip_bad_rows: "
-                       "true`");
+                     : "the value is missing, so there is nothing to learn; "
+                       "leave such rows out with `skip_bad_rows: true`");
   }
   if (!value.has_value()) {
     return Error(use, absl::StrCat(Quote(text),
-                                   " is no finite number; if it stands for a "
+                                   " is not a finite number; if it marks a "
                                    "missing one, add it to `missing`"));
   }
   if (!std::isfinite(Packed(use, *value))) {
@@ -352,9 +351,9 @@ absl::Status CsvSchema::RefuseCategory(const Use& use,
           is_missing ? "the value is missing" : Quote(text),
           is_missing ? ""
           : use.values.empty()
-              ? absl::StrCat(" is no whole number from 0 to ", use.count - 1)
+              ? absl::StrCat(" is not a whole number from 0 to ", use.count - 1)
               : absl::StrCat(" is none of the ", use.count, " values"),
-          "; say what becomes of it with `category { other: ... }`, or leave "
+          "; set how to treat it with `category { other: ... }`, or leave "
           "such rows out with `skip_bad_rows: true`"));
 }
 
@@ -381,7 +380,7 @@ absl::Status CsvSchema::RefuseLabel(const Use& use,
   }
   return Error(
       use, absl::StrCat("the label ", Quote(text),
-                        " is no class: classes are whole numbers from 0, or "
+                        " is not a class: classes are whole numbers from 0, or "
                         "the names in `label { values: ... }`; a number to be "
                         "predicted is a `target`"));
 }
@@ -427,10 +426,10 @@ absl::Status CsvSchema::RefuseIds(const Use& use,
   std::vector<uint32_t> ignored(1 + 2 * use.max_ids);
   switch (PackIds(use, text, ignored.data())) {
     case IdFault::kNoNumber:
-      return Error(use,
-                   absl::StrCat(Quote(text), " is no whole number from 0 to ",
-                                std::numeric_limits<uint64_t>::max(),
-                                "; without `numbers` an id may be any text"));
+      return Error(
+          use, absl::StrCat(Quote(text), " is not a whole number from 0 to ",
+                            std::numeric_limits<uint64_t>::max(),
+                            "; without `numbers` an id may be any text"));
     case IdFault::kTooMany:
       return Error(use, absl::StrCat("there are more than ", use.max_ids,
                                      use.max_ids == 1 ? " id" : " ids", " in ",
@@ -440,7 +439,7 @@ absl::Status CsvSchema::RefuseIds(const Use& use,
       break;
   }
   return Error(use,
-               "the id is missing; say what becomes of it with `ids { missing: "
+               "the id is missing; set how to treat it with `ids { missing: "
                "... }`, or leave such rows out with `skip_bad_rows: true`");
 }
 

@@ -16,84 +16,85 @@
 
 namespace holdfast {
 
-// The columns that `column` means in a file whose columns have these names, in
-// its order. Without `header` they are known by their places alone.
-// Errors: INVALID_ARGUMENT for one that is not there.
+// The columns that `column` refers to, in its order, in a file whose columns
+// have these names. Without `header` columns are known only by their positions.
+// Errors: INVALID_ARGUMENT for a column that does not exist.
 absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header);
 
-// What stands in place of a number where CsvColumn.Number.log1p is set:
-// log(1 + max(number, 0)).
+// What replaces a number if CsvColumn.Number.log1p is set: log(1 + max(number,
+// 0)).
 double CsvLog1p(double number);
 
-// What the columns of a CSV file are to a model, found in a file: how its rows
-// become rows of 32-bit cells (row_store.h), and these become examples.
+// The columns of a CSV file as a model uses them: how rows of the file become
+// rows of 32-bit cells (row_store.h), and how these become examples.
 //
-// Cells of a row: those of the inputs in their order, a float for a number and
-// for a category its place among the inputs that are its own, or -1; then the
-// label as an int32 or the targets as floats, then the weight as a float, then
-// the ids by field: where their number may vary, that number in a cell, and for
-// each id that there may be, two cells, the lower half first; those that are
-// not used are 0.
+// The cells of a row: the inputs in their order, a number as a float, and a
+// category as its index among the column's inputs, or -1; then the label as an
+// int32 or the targets as floats, then the weight as a float, then the ids by
+// field: if their number may vary, that number in a cell, and for each possible
+// id two cells, the lower half first; unused ones are 0.
 //
 // Immutable, thus thread-safe.
 class CsvSchema {
  public:
-  // `header` has the names of the columns, or, where config.header is false,
-  // the first row. `names`: those of a format whose files have no header;
-  // empty: there are none. Errors: INVALID_ARGUMENT when a column of `config`
-  // is not there or is used twice, the shape is not that of the inputs, or
-  // there are not as many columns as names.
+  // `header` has the names of the columns or, if config.header is false, the
+  // first row. `names` are the column names of a format whose files have no
+  // header; empty if it has none.
+  // Errors: INVALID_ARGUMENT when a column of `config` does not exist or is
+  // used twice, the shape does not fit the inputs, or the numbers of columns
+  // and names differ.
   static absl::StatusOr<CsvSchema> Create(
       const proto::Csv& config, absl::Span<const absl::string_view> header,
       absl::Span<const std::string> names = {});
 
-  // In a row of the file.
+  // The number of columns in a row of the file.
   int64_t columns() const { return names_.size(); }
-  // "age", or "3" where they have none; for messages.
+  // "age", or "3" if columns have no names; for messages.
   const std::string& name(int64_t column) const { return names_[column]; }
-  // Without the number of classes, where labels are integers.
+  // Without the number of classes if labels are integers.
   const ExampleSpec& spec() const { return spec_; }
-  // In a row of the store.
+  // The number of cells in a row of the store.
   int64_t cells() const { return cells_; }
 
-  // Writes the row of the store. Errors: INVALID_ARGUMENT, with the column.
+  // Converts a row of the file into one of the store.
+  // Errors: INVALID_ARGUMENT, with the column.
   absl::Status Pack(absl::Span<const absl::string_view> row,
                     absl::Span<uint32_t> cells) const;
 
-  // The example of a row of the store.
+  // Converts a row of the store into an example.
   void Unpack(const uint32_t* cells, const ExampleMemory& to) const;
-  // Of a row of the store; -1 where there are no labels.
+  // The label in a row of the store; -1 if there are no labels.
   int32_t LabelOf(const uint32_t* cells) const;
 
  private:
   using Places = absl::flat_hash_map<std::string, int32_t>;
-  // A column that is used, and what for.
+  // A column that is used, and how.
   struct Use {
     proto::CsvColumn::KindCase kind = proto::CsvColumn::KIND_NOT_SET;
     int64_t column = 0;
-    // Of the row in the store.
+    // The first cell in a row of the store.
     int64_t cell = 0;
-    // Among the inputs: the first, and how many.
+    // The first of its inputs, and their number.
     int64_t input = 0;
     int64_t width = 0;
-    // Of numbers.
+    // For numbers.
     double mean = 0;
     double stddev = 1;
     std::optional<double> missing;
-    // Of categories and labels: the names, unless they are integers below
+    // For categories and labels: the names, unless they are integers below
     // `count`.
     Places values;
     int64_t count = 0;
-    // Also of ids, where missing.
+    // Also for ids that are missing.
     proto::CsvColumn::Other other = proto::CsvColumn::REFUSE;
-    // Of numbers.
+    // For numbers.
     bool log1p = false;
-    // Of ids: what they are hashed with, unless they are numbers; what
-    // separates them in a cell, and how many there may be; whether their number
-    // is stored; IdField::origin. `input` is the first one's place among the
-    // ids of an example.
+    // For ids: the seed of their hash, unless they are numbers; what separates
+    // them in a cell, and their maximum number; whether their number is stored;
+    // IdField::origin. `input` is the index of the first one among the ids of
+    // an example.
     uint64_t seed = 0;
     bool ids_are_numbers = false;
     std::string origin;
@@ -101,27 +102,29 @@ class CsvSchema {
     int64_t max_ids = 1;
     bool counted = false;
   };
-  // Why a cell of ids does not fit.
+  // The reason why a cell of ids does not fit.
   enum class IdFault { kNone, kMissing, kNoNumber, kTooMany };
 
   absl::Status AddColumn(const proto::CsvColumn& column, bool header,
                          std::vector<bool>* used);
   Use UseOf(const proto::CsvColumn& column) const;
-  // Gives the uses their places in a row of the store and in an example.
+  // Assigns the uses their positions in a row of the store and in an example.
   absl::Status PlaceUses();
-  // As IdField has it: without a header "column 3".
+  // The name for an IdField: without a header "column 3".
   std::string FieldName(int64_t column) const;
   absl::Status Error(const Use& use, absl::string_view what) const;
   bool IsMissing(absl::string_view text) const;
-  // What is written in a cell, or what stands for it where it is missing; of
-  // numbers before mean and stddev. None: it does not fit.
+  // The value of a cell, or its substitute if it is missing; a number is
+  // returned before mean and stddev are applied. Nullopt if the cell does not
+  // fit.
   std::optional<double> Number(const Use& use, absl::string_view text) const;
   std::optional<int32_t> Category(const Use& use, absl::string_view text) const;
   std::optional<int32_t> Label(const Use& use, absl::string_view text) const;
-  // A number as it is stored; not finite where it is beyond float32.
+  // A number as it is stored; not finite if it is outside the range of float32.
   static float Packed(const Use& use, double value);
-  // Returns false where the text does not fit, for a reason that Refuse tells.
-  // Apart, so that rows that do fit cost no absl::Status for each cell.
+  // Returns false if the text does not fit; Refuse then returns the reason.
+  // They are separate so that rows that fit do not cost an absl::Status per
+  // cell.
   bool PackCell(const Use& use, absl::string_view text, uint32_t* cell) const;
   IdFault PackIds(const Use& use, absl::string_view text,
                   uint32_t* cells) const;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr absl::string_view kMagic = "HOLDFAST DATA 1\n";
 constexpr size_t kHeaderBytes = 64;
-// Where the sizes stand in the header.
+// The offset of the sizes in the header.
 constexpr size_t kPayloadSize = 16;
 constexpr size_t kNotesSize = 24;
 constexpr size_t kBufferBytes = 1 << 20;
@@ -53,11 +53,11 @@ bool IsSameFile(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// A file of which this process has the lock, and which it writes.
+// A file that this process has locked and is writing.
 class PartFile final : public ByteSink {
  public:
-  // Waits for the lock. Absent: somebody else has finished the file that this
-  // was to become, at `whole`, or may have.
+  // Waits for the lock. Null if another process has, or may have, finished the
+  // file at `whole` meanwhile.
   static absl::StatusOr<std::unique_ptr<PartFile>> Lock(
       const std::string& path, const std::string& whole,
       const std::function<void(const std::string&)>& tell);
@@ -82,7 +82,7 @@ class PartFile final : public ByteSink {
 
   absl::Status Write(absl::Span<const uint8_t> bytes);
   absl::Status Flush();
-  // Writes all of it at the end of the file.
+  // Appends all bytes to the file.
   absl::Status WriteOut(absl::Span<const uint8_t> bytes);
   absl::Status Failure(absl::string_view what) const {
     return SystemError(errno, what, path_);
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<PartFile>> PartFile::Lock(
     } while (result != 0 && errno == EINTR);
   }
   if (result != 0) return SystemError(errno, "lock", path);
-  // Whoever had the lock before may have renamed the file, or removed it.
+  // The previous holder of the lock may have renamed or removed the file.
   struct stat locked, named;
   if (fstat(fd, &locked) != 0) return SystemError(errno, "write", path);
   if (stat(path.c_str(), &named) != 0 || !IsSameFile(locked, named)) {
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<PartFile>> PartFile::Lock(
   }
   std::unique_ptr<PartFile> file(new PartFile(fd, path));
   std::move(close_it).Cancel();
-  // Made after the file at `whole` was: the destructor removes it.
+  // Created after the file at `whole` was finished: the destructor removes it.
   if (access(whole.c_str(), F_OK) == 0) return nullptr;
   if (ftruncate(fd, 0) != 0) return file->Failure("write");
   const std::array<uint8_t, kHeaderBytes> header = {};
@@ -166,8 +166,8 @@ absl::Status PartFile::Finish(const std::string& notes,
       static_cast<ssize_t>(header.size())) {
     return Failure("write");
   }
-  // Before it has its name: after a crash of the machine a file that has it is
-  // whole.
+  // Synced before it is renamed, so that a file with its final name is complete
+  // even after a crash of the machine.
   if (fdatasync(fd_) != 0) return Failure("write");
   if (std::rename(path_.c_str(), whole.c_str()) != 0) return Failure("rename");
   renamed_ = true;
@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<DataCache>> DataCache::Open(
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no folder \"", folder, "\"; make it"));
+        absl::StrCat("there is no folder \"", folder, "\"; create it"));
   }
   return std::unique_ptr<DataCache>(new DataCache(folder, std::move(tell)));
 }
@@ -222,8 +222,8 @@ absl::StatusOr<DataCache::Entry> DataCache::Map(const std::string& path) const {
   if (!has_header || payload > rest || notes != rest - payload) {
     return absl::DataLossError(
         absl::StrCat("\"", path,
-                     "\" of the data cache is not whole; remove it, and it is "
-                     "made again"));
+                     "\" of the data cache is incomplete; remove it, and it "
+                     "will be made again"));
   }
   Entry entry;
   entry.bytes = file.subspan(kHeaderBytes, payload);

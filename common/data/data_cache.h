@@ -16,43 +16,44 @@
 
 namespace holdfast {
 
-// A folder that keeps what data files are unpacked or parsed to, so that it is
-// made once for all processes of the host and mapped instead of kept in memory.
+// A folder that keeps the unpacked or parsed contents of data files, so that
+// they are made once for all processes of the host and mapped instead of kept
+// in memory.
 //
-// An entry is a file, named after a digest of all that it was made of: other
-// sources make another file, and nothing that is there becomes wrong. Entries
-// are never removed here; whoever needs the room may remove any at any time, as
-// processes that have one mapped keep it until they end.
+// An entry is a file named by a digest of everything that it was made from:
+// changed sources make another file, and no entry becomes stale. The cache
+// never removes entries; any of them may be deleted at any time to free space,
+// because processes that have an entry mapped keep it until they end.
 //
 //   file    = header payload notes
 //   header  = "HOLDFAST DATA 1\n" payload_size notes_size zero{32}
 //   sizes   = 8 bytes each, little-endian
-//   notes   = text of whoever made the entry
+//   notes   = text of the code that made the entry
 //
-// A file is written as NAME.part, locked, and renamed when it is whole and on
-// the disk. One that a process left unfinished is taken over by the next.
+// A file is written as NAME.part, locked, and renamed once it is complete and
+// synced. An unfinished file of a dead process is taken over by the next.
 //
 // Thread-safe.
 class DataCache {
  public:
-  // What an entry is made of.
+  // Identifies the sources of an entry.
   class Key {
    public:
-    // `kind` begins the file's name, and tells apart what is made differently
-    // of the same files: "csv".
+    // `kind`, such as "csv", begins the file's name, and distinguishes entries
+    // that are made in different ways from the same files.
     explicit Key(absl::string_view kind);
 
     void Add(absl::string_view text);
-    // The file's absolute path, its size and when it was last changed.
-    // Errors: as the system says.
+    // Adds the file's absolute path, its size and its time of modification.
+    // Errors: those of the system.
     absl::Status AddFile(const std::string& path);
 
-    // Of the file in the folder.
+    // The name of the entry's file in the folder.
     std::string FileName() const;
 
    private:
     std::string kind_;
-    // What the digest is of.
+    // The text to be digested.
     std::string text_;
   };
 
@@ -60,7 +61,7 @@ class DataCache {
     // The payload, at an address that is a multiple of 64.
     absl::Span<const uint8_t> bytes;
     std::string notes;
-    // Keeps the bytes.
+    // Keeps the bytes alive.
     std::shared_ptr<const void> owner;
   };
 
@@ -68,22 +69,23 @@ class DataCache {
   using Make =
       absl::FunctionRef<absl::Status(ByteSink* payload, std::string* notes)>;
 
-  // `tell` takes lines for the log.
-  // Errors: INVALID_ARGUMENT where there is no such folder.
+  // `tell` is called with lines for the log.
+  // Errors: INVALID_ARGUMENT if there is no such folder.
   static absl::StatusOr<std::unique_ptr<DataCache>> Open(
       const std::string& folder, std::function<void(const std::string&)> tell);
 
-  // The entry, which is made unless it is there. Where another process is
-  // making it, waits until that has finished or died. Errors: those of `make`;
-  // RESOURCE_EXHAUSTED for a full disk and what else the system says, with the
-  // folder and the way out; DATA_LOSS for a file that is not whole.
+  // Returns the entry, and makes it if it does not exist. If another process is
+  // making it, waits until that process has finished or died.
+  // Errors: those of `make`; RESOURCE_EXHAUSTED for a full disk, and other
+  // errors of the system, with the folder and the way out; DATA_LOSS for an
+  // incomplete file.
   absl::StatusOr<Entry> Get(const Key& key, Make make) const;
 
  private:
   DataCache(std::string folder, std::function<void(const std::string&)> tell)
       : folder_(std::move(folder)), tell_(std::move(tell)) {}
 
-  // Errors: NOT_FOUND where there is none; DATA_LOSS.
+  // Errors: NOT_FOUND if there is none; DATA_LOSS.
   absl::StatusOr<Entry> Map(const std::string& path) const;
 
   const std::string folder_;

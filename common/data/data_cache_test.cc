@@ -46,7 +46,7 @@ class DataCacheTest : public ::testing::Test {
     key.Add(text);
     return key;
   }
-  // An entry of so many bytes, that `made_` counts.
+  // An entry of this many bytes; `made_` counts how often it is made.
   absl::StatusOr<DataCache::Entry> Get(const DataCache::Key& key,
                                        size_t size = 5) {
     return cache_->Get(key, [&](ByteSink* payload, std::string* notes) {
@@ -119,7 +119,7 @@ TEST_F(DataCacheTest, TheKeyIsThatOfTheFile) {
   EXPECT_EQ(key.AddFile(folder_ + "/none").code(), absl::StatusCode::kNotFound);
 }
 
-// The second waits for the first, which does not finish before.
+// The second waits for the first, which finishes only once the second waits.
 TEST_F(DataCacheTest, OneOfSeveralMakesIt) {
   absl::Notification waiting;
   on_line_ = [&](const std::string& line) {
@@ -166,7 +166,7 @@ TEST_F(DataCacheTest, LeavesNothingOfWhatFails) {
   EXPECT_TRUE(Get(KeyOf("a")).ok());
 }
 
-// As a full disk does, a limit of file sizes ends a write.
+// A limit of file sizes makes writes fail like a full disk.
 TEST_F(DataCacheTest, AWriteThatFailsNamesTheWayOut) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -186,7 +186,7 @@ TEST_F(DataCacheTest, AWriteThatFailsNamesTheWayOut) {
 TEST_F(DataCacheTest, AFolderMustBeThere) {
   EXPECT_THAT(
       DataCache::Open(folder_ + "/none", nullptr).status().message(),
-      HasSubstr("there is no folder \"" + folder_ + "/none\"; make it"));
+      HasSubstr("there is no folder \"" + folder_ + "/none\"; create it"));
   fs::remove_all(folder_);
   EXPECT_THAT(Get(KeyOf("a")).status().message(),
               AllOf(HasSubstr("cannot write \""), HasSubstr("another folder")));
@@ -199,7 +199,7 @@ TEST_F(DataCacheTest, AFileThatIsNotWholeIsNamed) {
   for (const size_t size : {73, 70, 10, 0}) {
     fs::resize_file(path, size);
     EXPECT_THAT(Get(key).status().message(),
-                HasSubstr("is not whole; remove it"))
+                HasSubstr("is incomplete; remove it"))
         << size;
   }
   EXPECT_EQ(Get(key).status().code(), absl::StatusCode::kDataLoss);

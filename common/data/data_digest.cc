@@ -9,12 +9,13 @@
 namespace holdfast {
 namespace {
 
-// Bytes from one word of progress to the next.
+// The number of bytes between progress reports.
 constexpr size_t kPiece = 16 << 20;
-// Keeps the places apart from other uses of Philox ("dige").
+// Separates the positions from other uses of Philox ("dige").
 constexpr uint32_t kPurpose = 0x64696765;
 
-// A number below `end`, at least 1, that follows from the others.
+// A pseudorandom number below `end` (at least 1) that depends only on the
+// arguments.
 int64_t Below(int64_t end, uint64_t size, uint32_t block) {
   const std::array<uint32_t, 4> bits = Philox4x32(
       {block, 0, 0, kPurpose},
@@ -32,7 +33,7 @@ void DataDigest::AddPart(absl::Span<const uint8_t> part) {
   if (!sampled()) return Update(part);
   const int64_t size = part.size();
   const int64_t block = options_.block_bytes;
-  // In float64, as the product may be too large.
+  // In float64, because the product may be too large.
   const auto share = static_cast<int64_t>(static_cast<double>(options_.blocks) *
                                           static_cast<double>(size) /
                                           static_cast<double>(total_bytes_));

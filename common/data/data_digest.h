@@ -12,33 +12,35 @@
 namespace holdfast {
 
 // The digest of a data set whose bytes are mapped or in memory: the SHA-256 of
-// its parts, one after the other. Of a set above a limit it takes samples, so
-// that not all of it is read: of each part its size and some blocks, among them
-// the first and the last; the others lie anywhere, one in each of as many
-// ranges of equal size, at places that follow from the part's size alone. So
-// it tells sets of other sizes or headers apart, and such as were made in
-// another way; a change of some bytes it may miss.
+// its parts, in sequence. A set above a size limit is sampled, so that not all
+// of it is read: of each part the digest covers its size and some blocks,
+// including the first and the last; the remaining range is divided into as many
+// equal ranges as there are other blocks, with one block in each, at a
+// pseudorandom position that depends only on the part's size. So the digest
+// distinguishes sets with different sizes or headers, and sets that were made
+// in different ways, but may miss a change of a few bytes.
 //
 // Thread-compatible.
 class DataDigest {
  public:
   struct Options {
-    // Sets above it are sampled.
+    // Larger sets are sampled, in bytes.
     int64_t limit = int64_t{1} << 30;
-    // Of a sampled set, spread over its parts by their size. A part that they
-    // would cover is digested whole.
+    // The number of blocks of a sampled set, distributed over its parts by
+    // their size. A part that its blocks would cover is digested whole.
     int64_t blocks = 256;
     int64_t block_bytes = 64 << 10;
-    // Null: nobody is told.
+    // Null for no reports.
     ReadingProgress* progress = nullptr;
   };
 
-  // Of a set whose parts have `total_bytes`.
+  // For a set whose parts have `total_bytes` together.
   explicit DataDigest(int64_t total_bytes)
       : DataDigest(total_bytes, Options()) {}
   DataDigest(int64_t total_bytes, const Options& options);
 
-  // What says how the parts are to be read: types, shapes, names. Always whole.
+  // Adds what determines how the parts are read: types, shapes, names. Always
+  // digested whole.
   void AddHeader(absl::string_view header) { sha_.Update(header); }
   void AddPart(absl::Span<const uint8_t> part);
 

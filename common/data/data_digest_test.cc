@@ -7,7 +7,7 @@
 namespace holdfast {
 namespace {
 
-// 16 blocks of 10 bytes above 1000 bytes.
+// Sets above 1000 bytes are sampled by 16 blocks of 10 bytes.
 DataDigest::Options Small() {
   DataDigest::Options options;
   options.limit = 1000;
@@ -28,7 +28,7 @@ std::string DigestOf(const std::vector<uint8_t>& bytes) {
   return digest.Hex();
 }
 
-// How many bytes of `size` change the digest when they change.
+// For how many of `size` bytes a change changes the digest.
 int BytesThatCount(size_t size) {
   std::vector<uint8_t> bytes = Bytes(size);
   const std::string digest = DigestOf(bytes);
@@ -66,7 +66,7 @@ TEST(DataDigestTest, IsOfSamplesBeyondIt) {
     EXPECT_NE(DigestOf(bytes), digest) << place;
     bytes[place] ^= 1;
   }
-  // The size counts where no sample does.
+  // The size is digested even if no sample differs.
   bytes.insert(bytes.begin() + 2500, 0);
   EXPECT_NE(DigestOf(bytes), digest);
 }
@@ -95,11 +95,11 @@ TEST(DataDigestTest, PartsHaveTheirShareOfTheSamples) {
   // 14 of 16 blocks, and at least two.
   EXPECT_EQ(bytes_that_count(large), 140);
   EXPECT_EQ(bytes_that_count(middle), 20);
-  // As 16 blocks would cover it.
+  // Digested whole, because 16 blocks would cover it.
   EXPECT_EQ(bytes_that_count(small), 150);
 }
 
-// Workers of two builds must find the same.
+// Workers of different builds must compute the same digest.
 TEST(DataDigestTest, NeverChanges) {
   EXPECT_EQ(DigestOf(Bytes(5000)),
             "f8aae4968e79120c3280a0add5f0a0f2c3987b975ac2d60835381a61ba2a1c90");

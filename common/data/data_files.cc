@@ -13,17 +13,18 @@ absl::Status CheckArrayFiles(const std::vector<std::string>& files,
   if (answers == AnswerKind::kNone) {
     if (files.size() == 1) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("data of arrays are one file here, the inputs; there are ",
+        absl::StrCat("array data without answers have one file, the inputs; "
+                     "there are ",
                      files.size()));
   }
   if (files.size() == 2 || files.size() == 3) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("data of arrays are two or three files: inputs, ",
+      absl::StrCat("array data have two or three files: inputs, ",
                    answers == AnswerKind::kLabels ? "labels" : "targets",
                    ", and weights if there are any; there are ", files.size()));
 }
 
-// Of an Idx or Npy.
+// For an Idx or Npy.
 template <typename Arrays>
 void SetAnswers(const std::vector<std::string>& files, AnswerKind answers,
                 Arrays* arrays) {
@@ -39,7 +40,7 @@ void RemoveArrays(Arrays* arrays) {
   arrays->clear_weights();
 }
 
-// Of the columns of a table, or the features of records.
+// For the columns of a table, or the features of records.
 template <typename Parts>
 void RemoveParts(Parts* parts) {
   parts->erase(std::remove_if(parts->begin(), parts->end(),
@@ -99,7 +100,8 @@ absl::Status SetDataFiles(const std::vector<std::string>& files,
     case proto::Dataset::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("the job's data set is not made of files");
+  return absl::InvalidArgumentError(
+      "the job's data set does not consist of files");
 }
 
 AnswerKind AnswersOf(const proto::Dataset& dataset) {

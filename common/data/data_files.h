@@ -1,4 +1,5 @@
-// Which files the data set of a job file names. Pure functions.
+// Functions over the files that the data set of a job file names. Pure
+// functions.
 #ifndef HOLDFAST_COMMON_DATA_DATA_FILES_H_
 #define HOLDFAST_COMMON_DATA_DATA_FILES_H_
 
@@ -10,24 +11,25 @@
 
 namespace holdfast {
 
-// What the examples of a data set have beside inputs.
+// What the examples of a data set have besides inputs.
 enum class AnswerKind { kNone, kLabels, kTargets };
 
-// Has `dataset` name these files in place of its own. Tables: all of them,
-// which may be patterns. Arrays: the inputs, then, unless there are no answers,
-// labels or targets, and, if there is a third, weights. Errors:
-// INVALID_ARGUMENT when there are too many or too few, or the data set is not
-// made of files.
+// Replaces the files of `dataset` with these. For tables: all files, which may
+// be patterns. For arrays: the inputs, then, unless there are no answers,
+// labels or targets, and optionally weights.
+// Errors: INVALID_ARGUMENT when there are too many or too few, or the data set
+// does not consist of files.
 absl::Status SetDataFiles(const std::vector<std::string>& files,
                           AnswerKind answers, proto::Dataset* dataset);
 
-// Which its own files have, as far as it names some, or its schema.
+// The kind of answers in the data set's own files, if it names any, or in its
+// schema.
 AnswerKind AnswersOf(const proto::Dataset& dataset);
 
-// Has `dataset` give inputs alone: leaves out what names labels, targets and
-// weights. The labels of images are their folders, which have no names then;
-// those of Criteo and libsvm files have a place of their own in each line,
-// which Dataset::Options::unlabeled leaves unread.
+// Reduces `dataset` to inputs: removes what names labels, targets and weights.
+// The labels of images are their folders, whose names are removed; labels of
+// Criteo and libsvm files have a fixed position in each line, which
+// Dataset::Options::unlabeled leaves unread.
 void RemoveAnswers(proto::Dataset* dataset);
 
 }  // namespace holdfast

@@ -15,7 +15,7 @@ proto::Dataset Parse(const std::string& text) {
   return dataset;
 }
 
-// A job of a checkpoint has no paths, but keeps what kind of data it has.
+// The job in a checkpoint has no paths, but keeps the kind of its data.
 proto::Dataset Set(const std::string& text, AnswerKind answers,
                    const std::vector<std::string>& files) {
   proto::Dataset dataset = Parse(text);
@@ -61,7 +61,7 @@ TEST(SetDataFilesTest, CountsFiles) {
   EXPECT_THAT(SetDataFiles({"x"}, AnswerKind::kTargets, &npy).message(),
               HasSubstr("inputs, targets, and"));
   EXPECT_THAT(SetDataFiles({"x", "y"}, AnswerKind::kNone, &npy).message(),
-              HasSubstr("one file here"));
+              HasSubstr("without answers have one file"));
   proto::Dataset nothing;
   EXPECT_TRUE(absl::IsInvalidArgument(
       SetDataFiles({"x"}, AnswerKind::kNone, &nothing)));

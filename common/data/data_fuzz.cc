@@ -1,10 +1,10 @@
-// libFuzzer: whatever the bytes of a data file are, its reader takes or refuses
-// them, and what it takes is as the format says. Run by data_fuzz_test.sh:
+// A libFuzzer target: the reader accepts or refuses any bytes of a data file,
+// and what it accepts conforms to the format. Run by data_fuzz_test.sh:
 //
 //   data_fuzz FORMAT SEEDS_FOLDER [flags of libFuzzer]
 //
 // FORMAT is tfrecord, image, idx, npy, csv, ids (a cell of CSV) or libsvm.
-// Before it begins, files to start from are written into the folder.
+// Before it begins, it writes seed files into the folder.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,10 +46,10 @@ void Expect(bool holds, const char* what) {
   std::abort();
 }
 
-// ---- What is done with an input ----
+// ---- Checks of an input ----
 
-// Readers take paths: of a file in memory, the same for each input, that is
-// called `name`.
+// Readers take paths: the path of an in-memory file called `name`, the same for
+// each input.
 std::string AsFile(const char* name, const uint8_t* data, size_t size) {
   static const int fd = memfd_create("input", 0);
   static const std::string folder = [] {
@@ -89,7 +89,7 @@ void FuzzIdx(const uint8_t* data, size_t size) {
   if (array.ok()) ReadWhole(*array);
 }
 
-// The first byte says whether it is an archive.
+// The first byte tells whether it is an archive.
 void FuzzNpy(const uint8_t* data, size_t size) {
   if (size == 0) return;
   const auto array = data[0] % 2 == 0
@@ -98,10 +98,9 @@ void FuzzNpy(const uint8_t* data, size_t size) {
   if (array.ok()) ReadWhole(*array);
 }
 
-// What is read of a text that goes on is the beginning of what is read of the
-// whole.
+// The rows read from a prefix of a text are a prefix of the rows of the whole.
 void FuzzCsvRows(const uint8_t* data, size_t size) {
-  // In memory of its own size, so that no byte beside it is read unseen.
+  // Allocated with its exact size, so that any access outside it is detected.
   const std::unique_ptr<char[]> copy(new char[size]);
   std::memcpy(copy.get(), data, size);
   const absl::string_view text(copy.get(), size);
@@ -130,13 +129,13 @@ void FuzzCsv(const uint8_t* data, size_t size) {
     Expect(!row.empty(), "a row without cells");
     size_t bytes = row.size() - 1;
     for (const absl::string_view cell : row) bytes += cell.size();
-    // Of a packed file there is more than of the input.
+    // A packed file may be larger than the input.
     Expect(is_gzip || bytes <= size, "more in the cells than in the file");
   }
 }
 
-// The first byte says which columns there are: of hashes or numbers, one in a
-// cell or three, and what becomes of a missing one.
+// The first byte determines the columns: ids that are hashes or numbers, one or
+// three per cell, and the treatment of missing ones.
 void FuzzIds(const uint8_t* data, size_t size) {
   if (size == 0) return;
   const bool numbers = data[0] & 1;
@@ -158,7 +157,7 @@ void FuzzIds(const uint8_t* data, size_t size) {
   const size_t max_ids = several ? 3 : 1;
   Expect(static_cast<size_t>(schema->spec().max_ids()) == max_ids,
          "another number of ids");
-  // In memory of its own size, so that no byte beside it is read unseen.
+  // Allocated with its exact size, so that any access outside it is detected.
   const std::unique_ptr<char[]> copy(new char[size - 1]);
   std::memcpy(copy.get(), data + 1, size - 1);
   const absl::string_view cell(copy.get(), size - 1);
@@ -193,8 +192,8 @@ void FuzzLibsvm(const uint8_t* data, size_t size) {
   Expect(bytes <= line.text().size() + 1, "more in the parts than in the line");
 }
 
-// With the checksums of PNG that belong to what is in its chunks: no mutation
-// hits upon one.
+// Corrects the checksums of a PNG's chunks, because no mutation would find a
+// valid one.
 //
 //   PNG   = signature{8} *chunk
 //   chunk = size{4, big-endian} type{4} data{size} checksum{4}
@@ -232,7 +231,7 @@ void FuzzImage(const uint8_t* data, size_t size) {
   }
 }
 
-// The example with protoc's code for it, as text: features by name, the last of
+// The example parsed by protoc's code, as text: features by name, the last of
 // each.
 std::string ByGeneratedCode(absl::string_view record) {
   proto::tensorflow::Example example;
@@ -284,8 +283,8 @@ std::string ByOurs(absl::string_view record) {
   return said;
 }
 
-// The first byte says whether it is a file, or a record, which is put into one:
-// no mutation hits upon a checksum.
+// The first byte tells whether it is a file or a record, which is put into a
+// file, because no mutation would find a valid checksum.
 void FuzzTfRecord(const uint8_t* data, size_t size) {
   if (size == 0) return;
   const bool is_record = data[0] % 2 != 0;
@@ -310,7 +309,7 @@ void FuzzTfRecord(const uint8_t* data, size_t size) {
   }
 }
 
-// ---- What it starts from ----
+// ---- Seeds ----
 
 std::string Gzip(const std::string& plain) {
   z_stream stream = {};
@@ -344,7 +343,7 @@ std::string Npy(const std::string& descr, const std::string& shape,
          '\0' + header + values;
 }
 
-// A zip archive with the member "x.npy", as it is.
+// A zip archive with the uncompressed member "x.npy".
 std::string Zip(const std::string& member) {
   const auto number = [](uint64_t value, int bytes) {
     std::string text;
@@ -462,7 +461,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     const std::string path = absl::StrCat((*argv)[2], "/seed-", seed++);
     std::ofstream(path, std::ios::binary) << content;
   }
-  // The folder and the flags are libFuzzer's.
+  // The folder and the flags are passed on to libFuzzer.
   (*argv)[1] = (*argv)[0];
   ++*argv;
   --*argc;

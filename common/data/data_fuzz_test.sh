@@ -1,8 +1,7 @@
-#!/bin/bash
-# Runs the fuzzer $1 on the reader of the format $2: as many inputs as $3 says, always
-# the same ones. An input that crashes it, or takes 10 s, fails the test, and is kept in
-# the test's outputs: give its path to the program, behind the format and a folder, to
-# see it again.
+# !/bin/bash Runs the fuzzer $1 on the reader of the format $2, with $3 inputs,
+# always the same ones. An input that crashes it, or takes 10 s, fails the test
+# and is kept in the test's outputs: pass its path to the fuzzer, after the
+# format and a folder, to reproduce the failure.
 set -euo pipefail
 
 seeds="$(mktemp -d "${TEST_TMPDIR:-/tmp}/seeds.XXXXXX")"

@@ -15,7 +15,7 @@
 namespace holdfast {
 namespace {
 
-// `config` is an Idx or Npy: the same parts, each in a file.
+// `config` is an Idx or Npy, which have the same parts, one file each.
 template <typename Config>
 absl::StatusOr<std::unique_ptr<Dataset>> OpenArrays(
     const Config& config, const std::string& inputs,

@@ -21,58 +21,59 @@ namespace holdfast {
 class Dataset : public ExampleSource {
  public:
   struct Options {
-    // Of inputs that are arrays. Default: 1/255 for uint8, 1 for other types.
+    // Scaling of inputs that are arrays. The default of `scale` is 1/255 for
+    // uint8, and 1 for other types.
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
-    // Nobody wants labels: images need no folders of classes, and may lie in
-    // one.
+    // Labels are not needed: images need no folders of classes, and may all be
+    // in one folder.
     bool unlabeled = false;
     ReadingOptions reading;
 
-    // Of arrays of `type`.
+    // The scaling of arrays of `type`.
     InputScaling ScalingOf(ElementType type) const;
   };
-  // Those that the job says.
+  // The options that the job specifies.
   static Options OptionsOf(const proto::Data& data);
 
-  // Opens what `config` names: reads it once, and tests it as far as its format
-  // is tested beforehand.
-  // Errors: those of the format, which name file and place; INVALID_ARGUMENT
-  // when the parts do not belong together.
+  // Opens the data set that `config` names: reads it once, and validates what
+  // is validated in advance for its format.
+  // Errors: those of the format, with file and position; INVALID_ARGUMENT when
+  // the parts do not fit together.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::Dataset& config, const Options& options);
 
-  // The same, of an Idx of these files.
+  // The same, for an Idx with these files.
   static absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(
       const std::string& images, const std::string& labels,
       const Options& options);
 
-  // Where the greatest label stands, for messages: "label 9 of example 3 (from
-  // 0) in "labels"". Empty where there are none.
+  // The position of the greatest label, for messages: "label 9 of example 3
+  // (from 0) in "labels"". Empty if there are no labels.
   virtual std::string GreatestLabelPlace() const { return ""; }
 
-  // Of a source whose examples are files each, the name of one: its path within
-  // the data set's folder. Empty: they are not.
+  // If each example is a file, the path of example `index` within the data
+  // set's folder; otherwise empty.
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
-  // In hexadecimal, of the examples as they are stored: the same for a plain
-  // file and a gzip file. Of a source that makes its examples, of what they
-  // follow from: workers whose digests differ do not train together.
+  // A digest of the stored examples, in hexadecimal: the same for a plain file
+  // and a gzip file. For a source that generates its examples, a digest of what
+  // determines them. Workers whose digests differ do not train together.
   virtual const std::string& digest() const = 0;
-  // Whether it is of samples (data_digest.h).
+  // Whether the digest covers only samples (data_digest.h).
   virtual bool digest_is_sampled() const { return false; }
 
   // Bytes of examples: in memory of this process, and in mapped files, which
-  // the kernel reads and forgets as it needs.
+  // the kernel loads and evicts as needed.
   struct Footprint {
     int64_t memory = 0;
     int64_t mapped = 0;
   };
   virtual Footprint footprint() const { return {}; }
 
-  // Rows that did not fit and were left out, and what was wrong with the first
-  // few.
+  // The number of rows that did not fit and were skipped, and what was wrong
+  // with the first few.
   virtual int64_t skipped_rows() const { return 0; }
   virtual absl::Span<const std::string> skipped_because() const { return {}; }
 };

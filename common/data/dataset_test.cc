@@ -55,7 +55,7 @@ class DatasetTest : public ::testing::Test {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   }
-  // Of a source of classes without weights.
+  // For a source with classes and without weights.
   std::pair<std::vector<float>, int32_t> ExampleAt(const Dataset& dataset,
                                                    int64_t index) {
     std::vector<float> input(dataset.spec().input_size());
@@ -98,7 +98,7 @@ TEST_F(DatasetTest, NormalizesAfterScaling) {
   EXPECT_THAT(ExampleAt(**dataset, 2).first, ElementsAre(2, 4));
 }
 
-// Floats come as they are, and any shape does.
+// Floats are unchanged, and any shape is accepted.
 TEST_F(DatasetTest, ReadsTargetsAndWeights) {
   Write("inputs", Floats({2, 3}, {1, 2, 3, 4, 5, -6.5f}));
   Write("targets", Floats({2, 2}, {0.5f, 1.5f, 2.5f, 1e9f}));

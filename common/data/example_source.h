@@ -11,31 +11,33 @@
 
 namespace holdfast {
 
-// Ids that an example has, each the id of a row of an embedding table: any
-// unsigned numbers.
+// A field of an example that contains ids of rows of an embedding table. Ids
+// may be any unsigned numbers.
 struct IdField {
   std::string name;
   // At least 1.
   int64_t max_ids = 1;
-  // How the ids are made, in words: the same cell is another row's id where
-  // these differ. Empty: the source does not say.
+  // How the ids are made, in words: if two sources differ here, equal cells may
+  // give different ids. Empty if the source does not say.
   std::string origin;
 };
 
-// What each example of a source is made of: an input, ids, and a class or
+// What each example of a source consists of: an input, ids, and a class or
 // regression targets.
 struct ExampleSpec {
-  // Of the input, without a batch dimension; every dimension is at least 1.
-  // Where there is none, beside ids, it is {0}.
+  // Shape of the input, without a batch dimension; every dimension is at least
+  // 1. It is {0} if there is no input, only ids.
   std::vector<int64_t> shape;
-  // Labels are below it, where the data tell. Absent with targets.
+  // Labels are below it. Absent if the data do not determine it, and with
+  // targets.
   std::optional<int64_t> num_classes;
-  // Numbers that the model's outputs should be. 0: the example has a class.
+  // The number of values that the model's outputs should match; 0 if the
+  // example has a class.
   int64_t num_targets = 0;
-  // Whether an example says how much its loss counts.
+  // Whether an example has a weight for its loss.
   bool weighted = false;
   std::vector<IdField> id_fields;
-  // Whether each id has a value, by which its row is multiplied.
+  // Whether each id has a value, a factor of its row.
   bool id_values = false;
 
   // The number of values in an input.
@@ -45,7 +47,7 @@ struct ExampleSpec {
     return size;
   }
 
-  // The number of ids that an example has at most.
+  // The maximum number of ids in an example.
   int64_t max_ids() const {
     int64_t sum = 0;
     for (const IdField& field : id_fields) sum += field.max_ids;
@@ -53,28 +55,29 @@ struct ExampleSpec {
   }
 };
 
-// Where the parts of an example are to be written.
+// The memory to which the parts of an example are written.
 struct ExampleMemory {
-  // Row-major; as long as ExampleSpec::shape says.
+  // Row-major; its length follows from ExampleSpec::shape.
   absl::Span<float> input;
-  // The class, from 0. Not written where there are targets.
+  // The class, from 0. Not written if there are targets.
   int32_t* label = nullptr;
   // ExampleSpec::num_targets long.
   absl::Span<float> targets;
-  // Written where the source is weighted.
+  // Written if the source is weighted.
   float* weight = nullptr;
-  // ExampleSpec::max_ids() long: room for IdField::max_ids of each field, one
-  // field after the other. How many a field has goes to id_counts, which is as
-  // long as ExampleSpec::id_fields; what is behind them is not written.
+  // ExampleSpec::max_ids() long: IdField::max_ids elements per field, one field
+  // after the other. The number of ids of each field goes to id_counts, which
+  // is as long as ExampleSpec::id_fields; the elements after them are not
+  // written.
   absl::Span<uint64_t> ids;
   absl::Span<uint32_t> id_counts;
-  // As `ids`; finite. Written where the source has id_values.
+  // Parallel to `ids`; finite. Written if the source has id_values.
   absl::Span<float> id_values;
 };
 
-// Examples with random access: what batches are made from.
+// Examples with random access, from which batches are made.
 //
-// Thread-safe: batches are made by several threads at once.
+// Thread-safe: several threads make batches concurrently.
 class ExampleSource {
  public:
   virtual ~ExampleSource() = default;
@@ -84,8 +87,8 @@ class ExampleSource {
 
   virtual const ExampleSpec& spec() const = 0;
 
-  // Writes example `index`, in [0, num_examples()), as a model takes it.
-  // Whatever it does depends on `index` alone.
+  // Writes example `index`, in [0, num_examples()), in the form that a model
+  // takes. The result depends only on `index`.
   virtual absl::Status Read(int64_t index, const ExampleMemory& to) const = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace holdfast {
 namespace {
 
-// Unpacked at once.
+// The number of bytes unpacked at a time.
 constexpr size_t kPiece = 1 << 20;
 
 }  // namespace

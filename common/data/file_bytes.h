@@ -12,23 +12,22 @@
 
 namespace holdfast {
 
-// All bytes of a file, of which any may be read at any time: those of a plain
-// file are mapped (file_mapping.h), those of a gzip file are unpacked
-// (unpack.h).
+// All bytes of a file, for random access: a plain file is mapped
+// (file_mapping.h), a gzip file is unpacked (unpack.h).
 //
 // Immutable, thus thread-safe.
 struct FileBytes {
   absl::Span<const uint8_t> bytes;
-  // Keeps the bytes.
+  // Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  // Whether they are unpacked ones.
+  // Whether the bytes were unpacked.
   bool is_gzip = false;
-  // Whether they are in a mapped file.
+  // Whether the bytes are in a mapped file.
   bool mapped = false;
 };
 
-// `kind` names the format in errors, which are those of UnpackedFile,
-// FileMapping and DataCache.
+// `kind` names the format in errors.
+// Errors: those of UnpackedFile, FileMapping and DataCache.
 absl::StatusOr<FileBytes> ReadFileBytes(const std::string& path,
                                         absl::string_view kind,
                                         const ReadingOptions& options = {});

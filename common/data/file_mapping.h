@@ -11,13 +11,15 @@
 
 namespace holdfast {
 
-// The bytes of a file, as memory that the kernel fills when it is read and may
-// take back. Whoever shortens the file meanwhile ends this process (SIGBUS).
+// A mapping of a file: memory that the kernel fills when it is read and may
+// reclaim. If the file is truncated meanwhile, reading kills this process
+// (SIGBUS).
 //
 // Immutable, thus thread-safe.
 class FileMapping {
  public:
-  // Errors: as the system says; INVALID_ARGUMENT for what is no regular file.
+  // Errors: those of the system; INVALID_ARGUMENT if `path` is not a regular
+  // file.
   static absl::StatusOr<std::shared_ptr<const FileMapping>> Open(
       const std::string& path);
 

@@ -1,8 +1,7 @@
-// The ids of rows of embedding tables that texts stand for: docs/data.md,
-// "Ids".
+// Hashes texts to ids of rows of embedding tables: docs/data.md, "Ids".
 //
-// Pure functions of their bytes, the same on every machine and in every
-// version: checkpoints have rows under these ids.
+// The results depend only on the bytes and are the same on every machine and in
+// every version, because checkpoints have rows under these ids.
 #ifndef HOLDFAST_COMMON_DATA_ID_HASH_H_
 #define HOLDFAST_COMMON_DATA_ID_HASH_H_
 
@@ -12,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-// All of xxHash (0.8) is in its header, and nothing is to be linked.
+// All of xxHash (0.8) is in its header; nothing has to be linked.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace holdfast {
 
-// The seed of the ids of a group, whose texts have ids of their own.
+// The seed of a group: the same text has different ids in different groups.
 inline uint64_t IdSeed(absl::string_view group) {
   return XXH64(group.data(), group.size(), 0);
 }
@@ -28,7 +27,7 @@ inline uint64_t IdHash(uint64_t seed, absl::string_view text) {
   return XXH64(text.data(), text.size(), seed);
 }
 
-// IdField::origin of ids that IdHash makes of the texts of this group.
+// IdField::origin of ids that IdHash makes from the texts of this group.
 inline std::string HashedIdOrigin(absl::string_view group) {
   return absl::StrCat("texts of the group \"", group, "\"");
 }

@@ -16,7 +16,7 @@ namespace holdfast {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
-// Unpacked at once.
+// The number of bytes unpacked at a time.
 constexpr int64_t kPieceBytes = 1 << 20;
 
 std::optional<ElementType> TypeOf(uint8_t code) {
@@ -91,7 +91,7 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
   array.place = absl::StrCat("\"", path, "\"");
   const uint8_t type_code = word[2];
   const int dimensions = word[3];
-  // Below the file's greatest size, so that products cannot overflow.
+  // Kept below the file's maximum size, so that products cannot overflow.
   int64_t num_values = 1;
   for (int i = 0; i < dimensions; ++i) {
     const int64_t offset = file.offset();
@@ -110,7 +110,7 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
           offset,
           absl::StrCat("dimension ", i, " is ", size,
                        ", so the array would be longer than the file can hold; "
-                       "the file is truncated, or this number damaged"));
+                       "the file is truncated, or this number is damaged"));
     }
     num_values *= size;
     array.shape.push_back(size);
@@ -131,7 +131,7 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
   const auto bytes_behind = [&] {
     return data_loss(
         begin + num_bytes,
-        absl::StrCat("bytes behind the end of the array (", description, ")"));
+        absl::StrCat("bytes after the end of the array (", description, ")"));
   };
   if (overflow || num_bytes > file.greatest_size()) {
     return ends_early(file.is_gzip() ? begin : file.file_size());

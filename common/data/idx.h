@@ -22,20 +22,20 @@ namespace holdfast {
 //   value  = as the type says, big-endian; row-major, the last dimension runs
 //            fastest
 //
-// A plain file is mapped; a gzip file is unpacked (unpack.h), of which becomes
-// no more than the file can fill.
+// A plain file is mapped; a gzip file is unpacked (unpack.h), to no more than
+// the file can contain.
 //
-// Errors name the file and the offset of the offending byte, in a gzip file
-// that of the unpacked data and that in the file itself:
-//   NOT_FOUND, PERMISSION_DENIED, ...: as the system says.
+// Errors contain the file and the offset of the offending byte; for a gzip
+// file, the offsets in the unpacked data and in the file itself:
+//   NOT_FOUND, PERMISSION_DENIED, ...: those of the system.
 //   INVALID_ARGUMENT: not IDX, of another type, or with an empty dimension.
-//   DATA_LOSS: truncated, damaged (checksums of gzip included), or with bytes
-//     behind the end.
+//   DATA_LOSS: truncated, damaged (gzip checksums included), or with bytes
+//     after the end.
 //   Those of DataCache.
 absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
                                    const ReadingOptions& options = {});
 
-// The bytes before the values in the plain IDX file of uint8 of `shape`.
+// The bytes before the values in a plain IDX file of uint8 values of `shape`.
 std::string IdxHeader(const std::vector<int64_t>& shape);
 
 }  // namespace holdfast

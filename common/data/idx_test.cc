@@ -58,13 +58,13 @@ absl::Status ReadError(const std::string& content) {
 }
 
 TEST(IdxTest, ReadsPlainAndGzip) {
-  // The header written out, as the format says.
+  // The header written out by hand, according to the format.
   const std::string expected("\0\0\x08\x02\0\0\0\x02\0\0\0\x03", 12);
   EXPECT_EQ(IdxHeader({2, 3}), expected);
   const std::string half = Small().substr(0, 7);
   for (const std::string& content :
        {Small(), Gzip(Small()),
-        // What `cat a.gz b.gz` makes is a gzip file too.
+        // The output of `cat a.gz b.gz` is a gzip file, too.
         Gzip(half) + Gzip(Small().substr(7))}) {
     const auto array = ReadIdx(Write(content));
     ASSERT_TRUE(array.ok()) << array.status();
@@ -92,7 +92,7 @@ TEST(IdxTest, UnpacksIntoTheCache) {
     EXPECT_THAT(BytesOf(*array), ElementsAre(10, 11, 12, 13, 14, 15));
     EXPECT_THAT(lines, ElementsAre(::testing::StartsWith(told)));
   }
-  // Of a plain file, and of one that is damaged, nothing is kept.
+  // Neither a plain file nor a damaged one is cached.
   const auto files = [&] {
     return std::distance(std::filesystem::directory_iterator(folder), {});
   };
@@ -105,7 +105,7 @@ TEST(IdxTest, UnpacksIntoTheCache) {
   EXPECT_FALSE(ReadIdx(Write(Gzip(Small())))->mapped);
 }
 
-// Written by hand: big-endian, as the format says.
+// Written by hand: big-endian, according to the format.
 TEST(IdxTest, ReadsEveryType) {
   struct Case {
     char code;
@@ -186,8 +186,8 @@ TEST(IdxTest, RefusesWhatIsNotTheArrayWanted) {
             "at byte 18: the file ends early: an array of 2 x 4 uint8 has to "
             "end at byte 20"},
            {changed(11, 2), loss,
-            "at byte 16: bytes behind the end of the array (2 x 2 uint8)"},
-           {Small() + "x", loss, "at byte 18: bytes behind the end"},
+            "at byte 16: bytes after the end of the array (2 x 2 uint8)"},
+           {Small() + "x", loss, "at byte 18: bytes after the end"},
        }) {
     const absl::Status plain = ReadError(c.content);
     EXPECT_EQ(plain.code(), c.code) << plain;
@@ -208,7 +208,8 @@ TEST(IdxTest, NoticesEveryTruncation) {
               absl::StatusCode::kDataLoss);
   }
   const std::string packed = Gzip(Small());
-  // The magic of gzip needs two bytes; less is a bad file of another kind.
+  // The magic of gzip takes two bytes; a shorter file is treated as a plain
+  // one.
   for (size_t size = 2; size < packed.size(); ++size) {
     const absl::Status status = ReadError(packed.substr(0, size));
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
@@ -219,9 +220,9 @@ TEST(IdxTest, NoticesEveryTruncation) {
   }
 }
 
-// A flipped bit is either noticed or says nothing about the content: in the
-// header's 10 bytes, as the time of packing, or one of up to 7 behind the
-// compressed data that fill their last byte.
+// A flipped bit is either noticed or does not affect the content: in the
+// header's 10 bytes, such as the time of packing, or one of up to 7 padding
+// bits in the last byte of the compressed data.
 TEST(IdxTest, NeverReadsDamagedGzip) {
   const std::string packed = Gzip(Small());
   int noticed = 0;
@@ -259,7 +260,7 @@ TEST(IdxTest, NoticesBytesBehindGzip) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(
       status.message(),
-      HasSubstr(absl::StrCat("bytes behind the end of the gzip data (byte ",
+      HasSubstr(absl::StrCat("bytes after the end of the gzip data (byte ",
                              packed.size(), " of the file)")));
 }
 

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ImageDataset::Open(
   if (dataset->files_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot read the images in \"", config.folder(), "\": there are none",
-        skipped.count() > 0 ? absl::StrCat(" without faults; the first fault: ",
+        skipped.count() > 0 ? absl::StrCat(" without errors; the first error: ",
                                            skipped.because().front())
                             : ""));
   }

@@ -16,15 +16,15 @@
 
 namespace holdfast {
 
-// Image files in folders, of which each is a class: class by class, and within
-// one by the files' names; or, unlabeled, in one folder. Of a file its name is
-// kept; it is decoded each time that it is read.
+// Image files in folders, one per class: sorted by class, then by file name;
+// or, unlabeled, in one folder. Only the names of files are kept; a file is
+// decoded each time that it is read.
 class ImageDataset final : public Dataset {
  public:
-  // Reads all files once: their headers, or, with config.skip_bad_rows, all of
-  // them.
+  // Reads all files once: their headers or, with config.skip_bad_rows, their
+  // whole contents.
   // Errors: those of ListImageClasses or ListUnlabeledImages, of the system,
-  // and of ImageInput with the file; INVALID_ARGUMENT where no image is left.
+  // and of ImageInput, with the file; INVALID_ARGUMENT if no image is left.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::Images& config, const Options& options);
 
@@ -53,7 +53,7 @@ class ImageDataset final : public Dataset {
 
   absl::Status TestFiles(std::vector<ImageClass> classes,
                          ReadingProgress* progress);
-  // In folder_.
+  // The name of a file within folder_.
   std::string NameOf(const File& file) const;
   std::string PathOf(const File& file) const;
 
@@ -61,7 +61,7 @@ class ImageDataset final : public Dataset {
   const bool skip_bad_rows_;
   const bool unlabeled_;
   const ImageInput input_;
-  // By label.
+  // Indexed by label.
   std::vector<std::string> classes_;
   std::vector<File> files_;
   ExampleSpec spec_;

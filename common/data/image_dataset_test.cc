@@ -70,7 +70,7 @@ class ImageDatasetTest : public ::testing::Test {
   const std::string folder_;
 };
 
-// Classes and files come by the bytes of their names.
+// Classes and files are sorted by the bytes of their names.
 TEST_F(ImageDatasetTest, EachFolderIsAClass) {
   const auto dataset = Open(kSize, {.scale = 1});
   ASSERT_TRUE(dataset.ok()) << dataset.status();
@@ -104,7 +104,7 @@ TEST_F(ImageDatasetTest, ClassesComeInTheOrderOfTheJobFile) {
               HasSubstr("there is no folder of the class \"owls\""));
 }
 
-// To predict of, images may lie in one folder, or in folders whatever they are.
+// For predictions, images may be in one folder, or in any folders.
 TEST_F(ImageDatasetTest, UnlabeledImagesNeedNoFolders) {
   Dataset::Options options;
   options.scale = 1;
@@ -130,7 +130,7 @@ TEST_F(ImageDatasetTest, UnlabeledImagesNeedNoFolders) {
   EXPECT_THAT(ExampleAt(**flat, 1).first, ElementsAre(10, 11, 12, 13, 14, 15));
   Write("x.txt", "no image");
   EXPECT_THAT(Open(kSize, options).status().message(),
-              HasSubstr(folder_ + "/x.txt\": it begins neither as PNG"));
+              HasSubstr(folder_ + "/x.txt\": it is neither a PNG"));
 }
 
 TEST_F(ImageDatasetTest, ImagesAreBroughtToSize) {
@@ -138,7 +138,7 @@ TEST_F(ImageDatasetTest, ImagesAreBroughtToSize) {
                       {.scale = 1, .mean = 1, .stddev = 2});
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_THAT((*dataset)->spec().shape, ElementsAre(1, 1, 1));
-  // Of 2 pixels the first: (7 - 1) / 2.
+  // The first of 2 pixels: (7 - 1) / 2.
   EXPECT_THAT(ExampleAt(**dataset, 1).first, ElementsAre(3));
   dataset =
       Open("picture { height: 2 width: 1 resize: STRETCH }", {.scale = 1});
@@ -151,7 +151,7 @@ TEST_F(ImageDatasetTest, ImagesAreBroughtToSize) {
                     HasSubstr("`resize: CROP`")));
 }
 
-// What the header does not tell is told when the file is decoded.
+// Damage that the header does not show is reported when the file is decoded.
 TEST_F(ImageDatasetTest, BrokenImagesAreToldOrLeftOut) {
   std::string broken = Png("\1\2\3\4\5\6");
   broken[broken.size() - 20] ^= 1;
@@ -166,7 +166,7 @@ TEST_F(ImageDatasetTest, BrokenImagesAreToldOrLeftOut) {
   EXPECT_THAT(status.message(),
               HasSubstr(folder_ + "/cats/2.png\": the PNG is damaged: "));
   Write("dogs/x.txt", "no image");
-  EXPECT_THAT(OpenError(), HasSubstr("dogs/x.txt\": it begins neither as PNG"));
+  EXPECT_THAT(OpenError(), HasSubstr("dogs/x.txt\": it is neither a PNG"));
 
   const auto some = Open(absl::StrCat(kSize, "skip_bad_rows: true"));
   ASSERT_TRUE(some.ok()) << some.status();
@@ -194,7 +194,7 @@ TEST_F(ImageDatasetTest, DigestIsThatOfFilesAndClasses) {
   EXPECT_NE((*Open())->digest(), digest);
 }
 
-// A TFRecord of the same files, encoded and as their pixels, has the same
+// A TFRecord of the same images, encoded or as raw pixels, has the same
 // examples.
 TEST_F(ImageDatasetTest, RecordsOfImagesAreTheSame) {
   std::string encoded, raw;
@@ -243,8 +243,8 @@ TEST_F(ImageDatasetTest, RecordsOfImagesAreTheSame) {
 
   EXPECT_THAT(open(raw, image).status().message(),
               AllOf(HasSubstr("record 0 (from 0), at byte 0: feature "
-                              "\"image\": it begins neither as PNG")));
-  // A file that breaks off behind its header is found when it is decoded.
+                              "\"image\": it is neither a PNG")));
+  // A file truncated after its header is detected when it is decoded.
   std::string cut;
   proto::tensorflow::Example example;
   auto* entry = example.mutable_features()->add_feature();

@@ -1,6 +1,6 @@
 #include "common/data/image_decoder.h"
 
-// jpeglib.h needs the first, and jerror.h that.
+// jpeglib.h needs <cstdio>, and jerror.h needs jpeglib.h.
 // clang-format off
 #include <cstdio>
 #include <jpeglib.h>
@@ -20,8 +20,8 @@
 namespace holdfast {
 namespace {
 
-// libpng and libjpeg report an error by a jump to setjmp(). The functions that
-// call setjmp() here hold nothing that has a destructor.
+// libpng and libjpeg report errors by a longjmp(). The functions that call
+// setjmp() here have no local objects with destructors.
 
 constexpr uint8_t kPngBegin[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr uint8_t kJpegBegin[] = {0xff, 0xd8, 0xff};
@@ -33,9 +33,9 @@ bool BeginsWith(absl::Span<const uint8_t> file, const uint8_t (&begin)[kSize]) {
 
 absl::Status CheckSize(int64_t height, int64_t width) {
   if (height <= kMostImagePixels / width) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the image is ", height, " high and ", width,
-      " wide; read are images of at most ", kMostImagePixels, " pixels"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the image is ", height, " high and ", width,
+                   " wide; the limit is ", kMostImagePixels, " pixels"));
 }
 
 uint8_t Grey(uint32_t red, uint32_t green, uint32_t blue) {
@@ -43,7 +43,7 @@ uint8_t Grey(uint32_t red, uint32_t green, uint32_t blue) {
       (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
 }
 
-// A row of `samples` (1: grey, 2: grey and alpha, 3: RGB, 4: RGBA) to
+// Converts a row of `samples` (1: grey, 2: grey and alpha, 3: RGB, 4: RGBA) to
 // `channels`.
 void ConvertRow(const uint8_t* from, int samples, int64_t width,
                 int64_t channels, uint32_t background, uint8_t* to) {
@@ -112,8 +112,8 @@ class PngReader {
     pixels.height = header->height;
     pixels.width = header->width;
     pixels.channels = channels;
-    // Of as many samples as the file has: the rows of an interlaced image come
-    // in pieces.
+    // All rows, with the file's samples, because the rows of an interlaced
+    // image come in pieces.
     std::unique_ptr<uint8_t[]> rows(new uint8_t[header->height * row_bytes]);
     std::vector<png_bytep> places(header->height);
     for (int64_t y = 0; y < header->height; ++y) {
@@ -152,15 +152,15 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &PngReader::Take);
     png_set_user_limits(png_, 1 << 24, 1 << 24);
-    // Of what need not be there only transparent colours count.
+    // Of the optional chunks only transparent colours are used.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT,
                                 reinterpret_cast<png_const_bytep>("tRNS"), 1);
     png_read_info(png_, info_);
     return true;
   }
-  // Has samples come as bytes, palettes as colours, and transparent colours as
-  // alpha.
+  // Makes libpng deliver samples as bytes, palettes as colours, and transparent
+  // colours as alpha.
   bool ToBytes() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_expand(png_);
@@ -252,9 +252,9 @@ class JpegReader {
     jpeg->err->format_message(jpeg, reader->error_);
     longjmp(reader->jump_, 1);
   }
-  // What the library would guess ends the decoding: the pixels would not be
-  // those that were stored. Bytes between markers, which some cameras leave,
-  // are harmless, and so are odd versions.
+  // Any guess of the library ends the decoding, because the pixels would not be
+  // those that were stored. Extra bytes between markers, which some cameras
+  // write, and odd versions are harmless.
   static void Warn(j_common_ptr jpeg, int level) {
     if (level >= 0) return;
     switch (jpeg->err->msg_code) {
@@ -277,7 +277,7 @@ class JpegReader {
   bool ReadRows(int samples, uint8_t* row, ImagePixels* pixels) {
     if (setjmp(jump_) != 0) return false;
     jpeg_.out_color_space = samples == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    // These have the same bits on all machines, with and without SIMD.
+    // These settings give the same bits on all machines, with and without SIMD.
     jpeg_.dct_method = JDCT_ISLOW;
     jpeg_.do_fancy_upsampling = TRUE;
     jpeg_.do_block_smoothing = FALSE;
@@ -308,8 +308,8 @@ class JpegReader {
 absl::Status NoImage(absl::Span<const uint8_t> file) {
   return absl::InvalidArgumentError(
       file.empty() ? "it is empty"
-                   : "it begins neither as PNG nor as JPEG files do: save it "
-                     "as one of these");
+                   : "it is neither a PNG nor a JPEG file: save it as one "
+                     "of these");
 }
 
 }  // namespace

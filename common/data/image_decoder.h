@@ -11,7 +11,7 @@
 
 namespace holdfast {
 
-// Pixels of 8 bits a channel, row-major, [height, width, channels].
+// Pixels with 8 bits per channel, row-major, [height, width, channels].
 struct ImagePixels {
   int64_t height = 0;
   int64_t width = 0;
@@ -20,7 +20,7 @@ struct ImagePixels {
   std::unique_ptr<uint8_t[]> bytes;
 };
 
-// What an image file's header says.
+// The contents of an image file's header.
 struct ImageHeader {
   int64_t height = 0;
   int64_t width = 0;
@@ -28,28 +28,28 @@ struct ImageHeader {
   std::string description;
 };
 
-// Images of more pixels are refused: what is decoded lies in memory.
+// Images with more pixels are refused, because decoded images are in memory.
 constexpr int64_t kMostImagePixels = int64_t{1} << 26;
 
-// Reads the header of a PNG or JPEG file; its first bytes say which it is.
+// Reads the header of a PNG or JPEG file; the first bytes tell which it is.
 // Errors: INVALID_ARGUMENT for other files and for images that DecodeImage()
-// does not decode: JPEG of four inks, or too many pixels; DATA_LOSS for a
+// does not decode: JPEG with four inks, or too many pixels; DATA_LOSS for a
 // damaged header.
 absl::StatusOr<ImageHeader> ReadImageHeader(absl::Span<const uint8_t> file);
 
-// Decodes a PNG or JPEG file into as many `channels`, 1 or 3. Only integers are
-// calculated with, so the same file gives the same pixels on any machine.
+// Decodes a PNG or JPEG file into `channels` channels, 1 or 3. The arithmetic
+// is integer only, so the same file gives the same pixels on any machine.
 //
 //   PNG   samples of 16 bits are scaled to 8: round(v x 255 / 65535); those of
-//         1, 2 or 4 bits likewise. Gamma and colour profiles do not count.
+//         1, 2 or 4 bits likewise. Gamma and colour profiles are ignored.
 //   JPEG  baseline or progressive, by the accurate integer transform, with
-//         interpolated chroma. An orientation of EXIF does not count.
+//         interpolated chroma. An EXIF orientation is ignored.
 //   alpha v becomes round((v x alpha + background x (255 - alpha)) / 255)
 //   grey  becomes v, v, v; R, G, B become
 //         floor((19595 R + 38470 G + 7471 B + 32768) / 65536)
 //
-// Errors: those of ReadImageHeader; DATA_LOSS for a file that is damaged or cut
-// off.
+// Errors: those of ReadImageHeader; DATA_LOSS for a file that is damaged or
+// truncated.
 absl::StatusOr<ImagePixels> DecodeImage(absl::Span<const uint8_t> file,
                                         int64_t channels, uint8_t background);
 

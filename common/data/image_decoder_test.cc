@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Of libpng: PNG_COLOR_TYPE_GRAY and so on.
+// libpng's PNG_COLOR_TYPE_GRAY and so on.
 enum ColorType { kGrey = 0, kRgb = 2, kPalette = 3, kGreyAlpha = 4, kRgba = 6 };
 
 absl::Span<const uint8_t> Bytes(const std::string& file) {
@@ -68,7 +68,8 @@ TEST(ImageDecoderTest, ScalesOtherDepths) {
               ElementsAre(255, 0, 255));
 }
 
-// (200 x 51 + 100 x 204 + 127) / 255 = 120.5, and 10 where nothing is seen.
+// (200 x 51 + 100 x 204 + 127) / 255 = 120.5, and 10 where the image is
+// transparent.
 TEST(ImageDecoderTest, LaysTransparentPixelsOnTheBackground) {
   const std::string file = EncodePng(
       {1, 2, 8, kRgba, false, std::string("\xc8\xc8\x64\x33\1\2\3\0", 8)});
@@ -120,7 +121,7 @@ std::string JpegDigest() {
   return sha.HexDigest();
 }
 
-// On the vector units of this machine and without any.
+// With the vector units of this machine and without any.
 TEST(ImageDecoderDeathTest, JpegHasTheSameBitsWithoutSimd) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::string path = testing::TempDir() + "/digest_without_simd";
@@ -157,7 +158,7 @@ TEST(ImageDecoderTest, ReadsHeaders) {
 TEST(ImageDecoderTest, RefusesWhatIsNoImage) {
   EXPECT_THAT(ErrorOf("").message(), HasSubstr("it is empty"));
   EXPECT_THAT(ErrorOf("GIF89a").message(),
-              HasSubstr("it begins neither as PNG nor as JPEG files do"));
+              HasSubstr("it is neither a PNG nor a JPEG file"));
   EXPECT_THAT(ErrorOf(EncodeJpeg(8, 8, 4, std::string(256, 'x'))).message(),
               HasSubstr("of four inks (CMYK): save it as RGB"));
   // A header of 2^14 times 2^14 pixels, and its checksum.
@@ -168,8 +169,8 @@ TEST(ImageDecoderTest, RefusesWhatIsNoImage) {
   for (int i = 0; i < 4; ++i)
     vast[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
   EXPECT_THAT(ErrorOf(vast).message(),
-              HasSubstr("the image is 16384 high and 16384 wide; read are "
-                        "images of at most 67108864 pixels"));
+              HasSubstr("the image is 16384 high and 16384 wide; the "
+                        "limit is 67108864 pixels"));
 }
 
 TEST(ImageDecoderTest, EveryCutIsNoticed) {
@@ -189,11 +190,11 @@ TEST(ImageDecoderTest, EveryCutIsNoticed) {
   }
 }
 
-// libpng tests the checksums of all that counts.
+// libpng verifies the checksums of all relevant chunks.
 TEST(ImageDecoderTest, ADamagedByteOfPngIsNoticed) {
   const std::string png =
       EncodePng({12, 12, 8, kRgb, false, RandomPixels(12 * 12 * 3, 3)});
-  // Behind the signature; the last four bytes are a checksum too.
+  // After the signature; the last four bytes are also a checksum.
   for (size_t at = 8; at < png.size(); at += 7) {
     std::string damaged = png;
     damaged[at] ^= 0x10;

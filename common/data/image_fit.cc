@@ -9,20 +9,20 @@ namespace {
 constexpr int kBits = 11;
 constexpr int32_t kOne = 1 << kBits;
 
-// Where a pixel of the result lies: `far` of the way from pixel `low` to the
-// one behind it, `high`.
+// The position of a pixel of the result: `far` of the way from pixel `low` to
+// the next one, `high`.
 struct Place {
   int64_t low = 0;
   int64_t high = 0;
   int32_t far = 0;
 };
 
-// Of `count` pixels from `first` on, where `from` pixels become `to`.
+// The places of `count` pixels from `first` on, when `from` pixels become `to`.
 std::vector<Place> PlacesOf(int64_t from, int64_t to, int64_t first,
                             int64_t count) {
   std::vector<Place> places(count);
   for (int64_t i = 0; i < count; ++i) {
-    // In steps of 1 / (2 to).
+    // In units of 1 / (2 to).
     const int64_t at = std::clamp<int64_t>((2 * (first + i) + 1) * from - to, 0,
                                            (from - 1) * 2 * to);
     places[i].low = at / (2 * to);
@@ -32,7 +32,7 @@ std::vector<Place> PlacesOf(int64_t from, int64_t to, int64_t first,
   return places;
 }
 
-// A row of the image at the columns' places, times kOne.
+// Interpolates a row of the image at the columns' places, times kOne.
 void BlendRow(const uint8_t* row, const std::vector<Place>& columns,
               int64_t channels, int32_t* to) {
   for (const Place& place : columns) {
@@ -48,7 +48,7 @@ void BlendRow(const uint8_t* row, const std::vector<Place>& columns,
 
 void FitImage(const ImagePixels& image, ImageFit fit, int64_t height,
               int64_t width, uint8_t* to) {
-  // Of the whole image, of which height and width are the middle.
+  // The size of the whole scaled image, of which the middle is cut out.
   int64_t whole_height = height;
   int64_t whole_width = width;
   if (fit == ImageFit::kCrop) {
@@ -66,8 +66,8 @@ void FitImage(const ImagePixels& image, ImageFit fit, int64_t height,
       PlacesOf(image.width, whole_width, (whole_width - width) / 2, width);
   const std::vector<Place> rows =
       PlacesOf(image.height, whole_height, (whole_height - height) / 2, height);
-  // The image's last two rows that were needed; of neither is another needed
-  // again, as places rise.
+  // The last two rows of the image that were needed. No earlier row is needed
+  // again, because places are ascending.
   std::vector<int32_t> low(row_size), high(row_size);
   int64_t low_is = -1;
   int64_t high_is = -1;

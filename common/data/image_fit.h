@@ -8,27 +8,26 @@
 namespace holdfast {
 
 enum class ImageFit {
-  // To height and width, each by itself.
+  // Scaled to height and width independently.
   kStretch,
-  // As far as it covers height and width; then its centre is cut out.
+  // Scaled until it covers height and width; then the centre is cut out.
   kCrop,
 };
 
 // Writes `image` as [height, width, image.channels] to `to`.
 //
-// Bilinear, between the centres of pixels, without a filter before (as
-// tf.image.resize has it): along a dimension of n pixels that become m, pixel d
-// of the result lies at ((2 d + 1) n - m) / 2 m of the image. With that held
-// within [0, n - 1], i its whole part and f = floor(2048 x its fraction), the
-// pixel is that of i times 2048 - f plus that of i + 1 times f; and of both
+// Bilinear, between the centres of pixels, without a prefilter (like
+// tf.image.resize): along a dimension of n pixels that become m, pixel d of the
+// result is at position ((2 d + 1) n - m) / 2 m of the image. With that clamped
+// to [0, n - 1], i its integer part and f = floor(2048 x its fraction), the
+// pixel is (2048 - f) times pixel i plus f times pixel i + 1; and for both
 // dimensions together floor((sum + 2^21) / 2^22).
 //
-// kCrop: with H, W wanted of h, w, the image becomes H high and
-// floor((2 w H + h) / 2 h) wide if h W <= w H, or else W wide and
-// floor((2 h W + w) / 2 w) high; what is beyond is cut from both sides, from
-// the first floor(half) of it.
+// kCrop: with H, W wanted of h, w, the image becomes H high and floor((2 w H +
+// h) / 2 h) wide if h W <= w H, or else W wide and floor((2 h W + w) / 2 w)
+// high; the excess is cut from both sides, floor(half) of it from the first.
 //
-// Only integers are calculated with: the bits are the same on any machine.
+// The arithmetic is integer only: the bits are the same on any machine.
 void FitImage(const ImagePixels& image, ImageFit fit, int64_t height,
               int64_t width, uint8_t* to);
 

@@ -33,8 +33,8 @@ std::vector<int> Fit(const ImagePixels& image, ImageFit fit, int64_t height,
   return {to.begin(), to.end()};
 }
 
-// Pixel d of 4 lies at (2 d + 1) / 4 - 1/2 of 2: -1/4 (held at 0), 1/4, 3/4,
-// 5/4 (held at 1). tf.image.resize([[0, 100]], [1, 4]) gives 0, 25, 75, 100.
+// Pixel d of 4 is at (2 d + 1) / 4 - 1/2 of 2: -1/4 (clamped to 0), 1/4, 3/4,
+// 5/4 (clamped to 1). tf.image.resize([[0, 100]], [1, 4]) gives 0, 25, 75, 100.
 TEST(ImageFitTest, LiesBetweenTheCentresOfPixels) {
   EXPECT_THAT(
       Fit(Image(1, 2, 1, std::string("\0\x64", 2)), ImageFit::kStretch, 1, 4),
@@ -42,7 +42,7 @@ TEST(ImageFitTest, LiesBetweenTheCentresOfPixels) {
   EXPECT_THAT(
       Fit(Image(2, 1, 1, std::string("\0\x64", 2)), ImageFit::kStretch, 4, 1),
       ElementsAre(0, 25, 75, 100));
-  // 4 become 2: the mean of each two.
+  // 4 become 2: the means of pairs.
   EXPECT_THAT(Fit(Image(1, 4, 1, std::string("\0\x0a\x14\x28", 4)),
                   ImageFit::kStretch, 1, 2),
               ElementsAre(5, 30));
@@ -57,8 +57,8 @@ TEST(ImageFitTest, OfTheSameSizeNothingChanges) {
   }
 }
 
-// 2 x 4 covers 2 x 2 as it is: the middle. 2 x 3: one column goes, from the
-// right.
+// 2 x 4 covers 2 x 2 unscaled: the middle remains. 2 x 3: one column is cut,
+// from the right.
 TEST(ImageFitTest, CutsTheMiddleOut) {
   EXPECT_THAT(Fit(Image(2, 4, 1, "\1\2\3\4\5\6\7\x08"), ImageFit::kCrop, 2, 2),
               ElementsAre(2, 3, 6, 7));
@@ -68,9 +68,9 @@ TEST(ImageFitTest, CutsTheMiddleOut) {
               ElementsAre(3, 4, 5, 6));
 }
 
-// The formula of the header in floating-point numbers. Weights are rounded down
-// to 1/2048, which is at most 255 x 2 / 2048 of a pixel, and rounding is half
-// of one.
+// The formula of the header in floating point. Weights are rounded down to
+// 1/2048, an error of at most 255 x 2 / 2048 in a pixel's value, and rounding
+// adds one half.
 TEST(ImageFitTest, IsBilinear) {
   const int64_t h = 23, w = 31;
   const std::string pixels = RandomPixels(h * w * 3, 2);

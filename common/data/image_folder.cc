@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names in `folder` that do not begin with a dot, sorted; where `folders`,
-// those of folders alone.
+// The names in `folder` that do not begin with a dot, sorted; if `folders`,
+// only those of folders.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
                                                  bool folders) {
   std::vector<std::string> names;
@@ -48,13 +48,13 @@ absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
   };
   if (found->empty()) {
     return invalid(
-        "there are no folders in it, of which each would have the images of a "
-        "class");
+        "there are no folders in it; each class needs a folder of its "
+        "images");
   }
   for (const std::string& name : classes) {
     if (std::binary_search(found->begin(), found->end(), name)) continue;
     return invalid(absl::StrCat("there is no folder of the class \"", name,
-                                "\"; make one, if it has no images here"));
+                                "\"; create one, even if it has no images"));
   }
   for (const std::string& name : *found) {
     if (classes.empty() ||

@@ -14,7 +14,7 @@ absl::Status ImageInput::CheckSize(int64_t height, int64_t width) const {
   return absl::InvalidArgumentError(absl::StrCat(
       "the image is ", height, " high and ", width, " wide, but must be ",
       config_.height(), " and ", config_.width(),
-      "; say `resize: CROP` or `resize: STRETCH` for images of other sizes"));
+      "; set `resize: CROP` or `resize: STRETCH` for images of other sizes"));
 }
 
 absl::Status ImageInput::CheckHeader(absl::Span<const uint8_t> file) const {

@@ -11,8 +11,9 @@
 
 namespace holdfast {
 
-// How image files become inputs [height, width, channels] of a model: decoded
-// (image_decoder.h), brought to size (image_fit.h) and scaled as arrays are.
+// Turns image files into inputs [height, width, channels] of a model: decodes
+// them (image_decoder.h), resizes them (image_fit.h) and scales the values like
+// those of arrays.
 //
 // Immutable, thus thread-safe.
 class ImageInput {
@@ -24,8 +25,8 @@ class ImageInput {
     return {config_.height(), config_.width(), channels()};
   }
 
-  // Tests what the header of the file tells.
-  // Errors: those of ReadImageHeader; INVALID_ARGUMENT for another size where
+  // Validates the header of the file.
+  // Errors: those of ReadImageHeader; INVALID_ARGUMENT for another size if
   // images are not resized.
   absl::Status CheckHeader(absl::Span<const uint8_t> file) const;
 

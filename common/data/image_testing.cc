@@ -1,6 +1,6 @@
 #include "common/data/image_testing.h"
 
-// jpeglib.h needs the first.
+// jpeglib.h needs <cstdio>.
 // clang-format off
 #include <cstdio>
 #include <jpeglib.h>
@@ -63,7 +63,7 @@ std::string EncodeJpeg(uint32_t height, uint32_t width, int channels,
   jpeg.err = jpeg_std_error(&manager);
   jpeg_create_compress(&jpeg);
   unsigned char* data = nullptr;
-  unsigned long size = 0;  // NOLINT: as libjpeg has it.
+  unsigned long size = 0;  // NOLINT: libjpeg's type.
   jpeg_mem_dest(&jpeg, &data, &size);
   jpeg.image_height = height;
   jpeg.image_width = width;

@@ -7,8 +7,8 @@
 
 namespace holdfast {
 
-// A PNG file of these rows: samples of `bits` each, packed and big-endian as in
-// the format, of the colour type that libpng calls PNG_COLOR_TYPE_....
+// A PNG file with these rows: samples of `bits` bits, packed and big-endian as
+// in the format, with a colour type that libpng calls PNG_COLOR_TYPE_....
 struct PngImage {
   uint32_t height = 1;
   uint32_t width = 1;
@@ -17,16 +17,16 @@ struct PngImage {
   bool interlaced = false;
   // Row by row.
   std::string samples;
-  // Red, green, blue and alpha of each colour of a palette.
+  // Red, green, blue and alpha of each palette colour.
   std::vector<std::vector<uint8_t>> palette;
 };
 std::string EncodePng(const PngImage& image);
 
-// A JPEG file of RGB (channels: 3), grey (1) or CMYK (4) pixels.
+// A JPEG file with RGB (channels: 3), grey (1) or CMYK (4) pixels.
 std::string EncodeJpeg(uint32_t height, uint32_t width, int channels,
                        const std::string& pixels, bool progressive = false);
 
-// Pixels without a rule, the same for one seed.
+// Random pixels that depend only on the seed.
 std::string RandomPixels(int64_t size, uint32_t seed);
 
 }  // namespace holdfast

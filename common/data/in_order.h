@@ -9,17 +9,18 @@
 
 namespace holdfast {
 
-// Work in pieces, whose result does not depend on the number of threads:
+// Runs work in pieces, so that the result does not depend on the number of
+// threads:
 //
-//   bool take(Work* piece)   fills the next piece; false: there is none
+//   bool take(Work* piece)   fills the next piece; false if there is none
 //   void make(Work* piece)   works on it
-//   bool give(Work* piece)   adds it to the result; false: the rest is not
+//   bool give(Work* piece)   adds it to the result; false if the rest is not
 //                            wanted
 //
-// Calls of take are one at a time, and so are calls of give, which are in the
-// order of take; make runs in `threads` threads at once, the caller's among
-// them. A thread uses one Work, so there are `threads` of them. Returns when
-// the last call has.
+// Calls of take are made one at a time, and so are calls of give, in the order
+// of take; make runs in `threads` threads concurrently, including the caller's.
+// Each thread uses one Work, so there are `threads` of them. Returns when all
+// calls have returned.
 template <typename Work, typename Take, typename Make, typename Give>
 void RunInOrder(int threads, Take take, Make make, Give give) {
   absl::Mutex taking;

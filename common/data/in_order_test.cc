@@ -32,7 +32,7 @@ TEST(InOrderTest, GivesInTheOrderOfTaking) {
   }
 }
 
-// The first piece is not made before the second one is.
+// The first piece is finished only after the second one.
 TEST(InOrderTest, MakesSeveralAtOnce) {
   int next = 0;
   absl::Notification second;

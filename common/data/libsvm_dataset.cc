@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// Read from one word of progress to the next.
+// The number of bytes between progress reports.
 constexpr int64_t kTellBytes = 4 << 20;
 constexpr size_t kMaxLineTold = 60;
 
@@ -34,11 +34,11 @@ absl::Status LineError(const std::string& path, int64_t line,
 absl::Status FeatureError(absl::string_view part) {
   return absl::InvalidArgumentError(absl::StrCat(
       Quote(part),
-      " is no feature, \"index:value\", of a whole number from 0 to below 2^64 "
-      "and a number in the range of float32"));
+      " is not a feature, \"index:value\", with a whole number from 0 to below "
+      "2^64 and a number in the range of float32"));
 }
 
-// The line that begins at `offset`, without its end.
+// The line that begins at `offset`, without the line end.
 absl::string_view LineAt(absl::Span<const uint8_t> bytes, int64_t offset) {
   const char* const begin =
       reinterpret_cast<const char*>(bytes.data()) + offset;
@@ -89,7 +89,8 @@ absl::Status LibsvmDataset::ReadFile(const std::string& path,
     const absl::string_view text = LineAt(file.bytes, offset);
     absl::Status status = TakeLine(text, offset, line, sha);
     if (!status.ok()) {
-      // No row to be left out: which one it is that is wrong nobody knows.
+      // Not a row to be skipped, because either of the contradicting lines may
+      // be wrong.
       const bool fits_no_other = absl::IsFailedPrecondition(status);
       status = LineError(path, line, status.message());
       if (!skip_bad_rows_ || fits_no_other) return status;
@@ -143,11 +144,11 @@ absl::Status LibsvmDataset::TakeLabel(int32_t label, int64_t line) {
   if ((is_minus_one || is_other) && against.line > 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the label ", label,
-        " does not go with that in "
+        " contradicts that in "
         "line ",
         against.line, " of \"", against.path,
         "\": labels are -1 and 1, or whole numbers from 0; a number to be "
-        "predicted takes `targets: true`"));
+        "predicted needs `targets: true`"));
   }
   const std::string& path = files_.back().path;
   if (is_minus_one && minus_one_.line == 0) minus_one_ = {path, line};
@@ -169,7 +170,7 @@ absl::Status LibsvmDataset::Finish(const std::string& first_path,
                           : "",
         ": there are no examples",
         skipped_.count() > 0
-            ? absl::StrCat(" without faults; the first fault: ",
+            ? absl::StrCat(" without errors; the first error: ",
                            skipped_.because().front())
             : ""));
   }
@@ -185,11 +186,11 @@ absl::StatusOr<int32_t> LibsvmDataset::Class(absl::string_view text) const {
   if (!ParseFinite(text, &number) || number != std::floor(number) ||
       number < -1 || number >= std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
-        text.empty() ? "the label is missing: a line begins with it"
+        text.empty() ? "the label is missing: a line must begin with it"
                      : absl::StrCat("the label ", Quote(text),
-                                    " is no class: labels are whole numbers "
+                                    " is not a class: labels are whole numbers "
                                     "from 0, or -1 and 1; a number to be "
-                                    "predicted takes `targets: true`"));
+                                    "predicted needs `targets: true`"));
   }
   return static_cast<int32_t>(number);
 }
@@ -200,23 +201,23 @@ absl::StatusOr<float> LibsvmDataset::Target(absl::string_view text) const {
   const float target = static_cast<float>(number);
   if (is_number && std::isfinite(target)) return target;
   return absl::InvalidArgumentError(
-      text.empty() ? "the target is missing: a line begins with it"
+      text.empty() ? "the target is missing: a line must begin with it"
                    : absl::StrCat("the target ", Quote(text),
-                                  " is no number in the range of float32"));
+                                  " is not a number in the range of float32"));
 }
 
 absl::Status LibsvmDataset::Read(int64_t index, const ExampleMemory& to) const {
-  // The last file that does not begin after the example.
+  // The last file whose first example is not after `index`.
   const auto behind = std::upper_bound(
       files_.begin(), files_.end(), index,
       [](int64_t example, const File& file) { return example < file.first; });
   const File& file = *std::prev(behind);
-  // All was well when the file was opened.
+  // The line was valid when the file was opened, so it must have changed.
   const auto changed = [&file] {
     return absl::DataLossError(
         absl::StrCat("\"", file.path,
-                     "\" has been changed while it was read; to change data "
-                     "under a running job write another file and rename it"));
+                     "\" was changed while it was read; to change data under "
+                     "a running job write another file and rename it"));
   };
   LibsvmLine parts(LineAt(file.file.bytes, offsets_[index]));
   if (targets_) {

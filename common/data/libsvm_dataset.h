@@ -19,17 +19,17 @@
 namespace holdfast {
 
 // The examples of libsvm files, in the order of the files and of their lines.
-// All lines are read and tested once, when it is opened; of each, what is kept
-// is where it begins.
+// All lines are read and validated once, when the data set is opened; only
+// their offsets are kept.
 //
-// There is one field of ids, "features", of as many ids as the line with the
-// most has: a test set's max_ids may be other than the training set's.
+// There is one field of ids, "features"; its max_ids is that of the line with
+// the most, so it may differ between test set and training set.
 class LibsvmDataset final : public Dataset {
  public:
   // Errors: those of FindFiles and ReadFileBytes; INVALID_ARGUMENT with file
-  // and line for a line that is no example, unless config.skip_bad_rows; for
-  // labels of which some are -1, and others neither that nor 1; and where no
-  // line is left.
+  // and line for a line that is not an example, unless config.skip_bad_rows is
+  // set; for labels of which some are -1, and others neither -1 nor 1; and if
+  // no line is left.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::Libsvm& config, const Options& options);
 
@@ -50,7 +50,7 @@ class LibsvmDataset final : public Dataset {
   struct File {
     std::string path;
     FileBytes file;
-    // Examples of the files before it.
+    // The number of examples in the files before it.
     int64_t first = 0;
   };
   // A line, for messages.
@@ -66,16 +66,18 @@ class LibsvmDataset final : public Dataset {
 
   absl::Status ReadFile(const std::string& path, const ReadingOptions& options,
                         Sha256* sha);
-  // Tests the line that begins at `offset` of the last file, and keeps it.
-  // Errors: INVALID_ARGUMENT for a bad line; FAILED_PRECONDITION where it is
-  // the lines before that it does not go with.
+  // Validates the line that begins at `offset` of the last file, and keeps its
+  // offset.
+  // Errors: INVALID_ARGUMENT for a bad line; FAILED_PRECONDITION if it
+  // contradicts the lines before it.
   absl::Status TakeLine(absl::string_view text, int64_t offset, int64_t line,
                         Sha256* sha);
-  // Notes a label that Class() has read. Errors: FAILED_PRECONDITION.
+  // Records a label that Class() has read.
+  // Errors: FAILED_PRECONDITION.
   absl::Status TakeLabel(int32_t label, int64_t line);
   absl::Status Finish(const std::string& first_path, const Sha256& sha);
 
-  // What `text` says of the class, from 0, or -1.
+  // The class that `text` specifies, from 0, or -1.
   absl::StatusOr<int32_t> Class(absl::string_view text) const;
   absl::StatusOr<float> Target(absl::string_view text) const;
 
@@ -84,12 +86,12 @@ class LibsvmDataset final : public Dataset {
   const bool skip_bad_rows_;
   ExampleSpec spec_;
   std::vector<File> files_;
-  // Of each example's line in its file.
+  // The offset of each example's line in its file.
   std::vector<int64_t> offsets_;
 
   int32_t greatest_label_ = -1;
   std::string greatest_label_place_;
-  // The first of each, if any.
+  // The first label of each of these kinds, if any.
   Place minus_one_;
   Place other_than_sign_;
   SkippedRows skipped_;

@@ -50,7 +50,7 @@ class LibsvmDatasetTest : public ::testing::Test {
     ASSERT_EQ(gzclose(file), Z_OK);
   }
 
-  // `text` is a Libsvm, with FOLDER for the test's.
+  // `text` is a Libsvm, in which FOLDER stands for the test's folder.
   absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& text) {
     proto::Dataset config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -61,7 +61,7 @@ class LibsvmDatasetTest : public ::testing::Test {
     options.reading.cache = cache_;
     return Dataset::Open(config, options);
   }
-  // Of one file with this content.
+  // For one file with this content.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenText(
       const std::string& content, const std::string& more = "") {
     Write("data.svm", content);
@@ -143,7 +143,7 @@ TEST_F(LibsvmDatasetTest, ReadsClassesAndTargets) {
   EXPECT_EQ(At(**dataset, 0).target, 0.25f);
   EXPECT_EQ(At(**dataset, 1).target, -1);
 
-  // To predict on: with whatever label, or none.
+  // For predictions: with any label, or none.
   unlabeled_ = true;
   dataset = OpenText("1:1 3:2\n? 5:1\n");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
@@ -162,7 +162,7 @@ TEST_F(LibsvmDatasetTest, ReadsSeveralFilesPlainOrPacked) {
   EXPECT_THAT(At(**dataset, 1).ids, ElementsAre(2, 3));
   EXPECT_THAT(At(**dataset, 2).ids, ElementsAre(4));
   EXPECT_THAT(At(**dataset, 3).ids, ElementsAre(5));
-  // Where they lie does not matter, nor do comments.
+  // Neither the division into files nor comments matter.
   const auto one = OpenText("1 1:1 # x\n0 2:1 3:1\n1 4:1\n0 5:1\n");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ((*one)->digest(), (*dataset)->digest());
@@ -182,32 +182,30 @@ TEST_F(LibsvmDatasetTest, SaysWhichLineIsNoExample) {
     return ErrorOf("1 1:1\n# none\n" + line + "\n0 2:1\n");
   };
   EXPECT_THAT(error("1 3:1 4"),
-              HasSubstr("line 3: \"4\" is no feature, \"index:value\""));
-  EXPECT_THAT(error("1 -3:1"), HasSubstr("\"-3:1\" is no feature"));
-  EXPECT_THAT(error("1 18446744073709551616:1"), HasSubstr("is no feature"));
-  EXPECT_THAT(error("1 3:nan"), HasSubstr("\"3:nan\" is no feature"));
+              HasSubstr("line 3: \"4\" is not a feature, \"index:value\""));
+  EXPECT_THAT(error("1 -3:1"), HasSubstr("\"-3:1\" is not a feature"));
+  EXPECT_THAT(error("1 18446744073709551616:1"), HasSubstr("is not a feature"));
+  EXPECT_THAT(error("1 3:nan"), HasSubstr("\"3:nan\" is not a feature"));
   EXPECT_THAT(error("1 3:1e39"), HasSubstr("the range of float32"));
-  EXPECT_THAT(error("1 qid:3 1:1"), HasSubstr("\"qid:3\" is no feature"));
+  EXPECT_THAT(error("1 qid:3 1:1"), HasSubstr("\"qid:3\" is not a feature"));
   EXPECT_THAT(error("3:1"), HasSubstr("line 3: the label is missing"));
   EXPECT_THAT(error("0.5 3:1"),
-              AllOf(HasSubstr("line 3: the label \"0.5\" is no class"),
+              AllOf(HasSubstr("line 3: the label \"0.5\" is not a class"),
                     HasSubstr("`targets: true`")));
-  EXPECT_THAT(error("-2 3:1"), HasSubstr("the label \"-2\" is no class"));
-  EXPECT_THAT(error("2147483647 3:1"), HasSubstr("is no class"));
+  EXPECT_THAT(error("-2 3:1"), HasSubstr("the label \"-2\" is not a class"));
+  EXPECT_THAT(error("2147483647 3:1"), HasSubstr("is not a class"));
   EXPECT_THAT(ErrorOf("x 3:1\n", "targets: true"),
-              HasSubstr("line 1: the target \"x\" is no number"));
+              HasSubstr("line 1: the target \"x\" is not a number"));
   EXPECT_THAT(ErrorOf("1e39 3:1\n", "targets: true"),
-              HasSubstr("is no number in the range of float32"));
-  EXPECT_THAT(
-      ErrorOf("1 1:1\n-1 1:1\n0 1:1\n"),
-      HasSubstr(absl::StrCat("line 3: the label 0 does not go with that "
-                             "in line 2 of \"",
-                             Path("data.svm"),
-                             "\": labels are -1 and "
-                             "1, or whole numbers from 0")));
-  EXPECT_THAT(
-      ErrorOf("2 1:1\n-1 1:1\n", "skip_bad_rows: true"),
-      HasSubstr("line 2: the label -1 does not go with that in line 1"));
+              HasSubstr("is not a number in the range of float32"));
+  EXPECT_THAT(ErrorOf("1 1:1\n-1 1:1\n0 1:1\n"),
+              HasSubstr(absl::StrCat("line 3: the label 0 contradicts that "
+                                     "in line 2 of \"",
+                                     Path("data.svm"),
+                                     "\": labels are -1 and "
+                                     "1, or whole numbers from 0")));
+  EXPECT_THAT(ErrorOf("2 1:1\n-1 1:1\n", "skip_bad_rows: true"),
+              HasSubstr("line 2: the label -1 contradicts that in line 1"));
   EXPECT_THAT(ErrorOf("# nothing\n"), HasSubstr("there are no examples"));
   EXPECT_EQ(Open("files: 'FOLDER/none'").status().code(),
             absl::StatusCode::kNotFound);
@@ -228,12 +226,12 @@ TEST_F(LibsvmDatasetTest, LeavesBadLinesOutWhereItMay) {
                   HasSubstr("line 3: \"1:x\""), HasSubstr("line 4: \"1:\"")));
   EXPECT_THAT(
       ErrorOf("x 1:1\n", "skip_bad_rows: true"),
-      HasSubstr("there are no examples without faults; the first fault: "
+      HasSubstr("there are no examples without errors; the first error: "
                 "line 1: the label \"x\""));
 }
 
-// A mapped file in which something is written is no reason to write behind the
-// memory of an example.
+// Even if a mapped file changes, nothing is written beyond the memory of an
+// example.
 TEST_F(LibsvmDatasetTest, SaysThatAFileHasChanged) {
   const auto dataset = OpenText("1 1:1    \n0 2:1 3:1\n");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
@@ -256,7 +254,7 @@ TEST_F(LibsvmDatasetTest, SaysThatAFileHasChanged) {
     write(0, text);
     const absl::Status status = (*dataset)->Read(0, to);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
-    EXPECT_THAT(status.message(), HasSubstr("has been changed"));
+    EXPECT_THAT(status.message(), HasSubstr("was changed while it was read"));
   }
 }
 

@@ -14,7 +14,7 @@ namespace holdfast {
 //   comment = "#" *any
 //
 // with spaces and tabs as blanks, also around the line. An index is a whole
-// number from 0 to below 2^64, a value a number that float32 has.
+// number from 0 to below 2^64, a value a number in the range of float32.
 //
 // Thread-compatible. The text must outlive it.
 class LibsvmLine {
@@ -22,21 +22,22 @@ class LibsvmLine {
   enum class Result {
     kFeature,
     kEnd,
-    // part() is no feature.
+    // part() is not a feature.
     kFault,
   };
 
   explicit LibsvmLine(absl::string_view line);
 
-  // The line without comment and blanks around it; empty: there is no example.
+  // The line without the comment and surrounding blanks; empty if there is no
+  // example.
   absl::string_view text() const { return text_; }
-  // Empty where the line begins with a feature.
+  // Empty if the line begins with a feature.
   absl::string_view label() const { return label_; }
 
   // Reads the next feature.
   Result Next(uint64_t* index, float* value);
 
-  // What Next() read last.
+  // The part that Next() read last.
   absl::string_view part() const { return part_; }
 
  private:

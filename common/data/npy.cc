@@ -25,14 +25,14 @@ namespace holdfast {
 namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
-// Behind the magic: two bytes of version and two, or four, of length.
+// After the magic: two bytes of version, and two or four of length.
 constexpr size_t kVersionEnd = 8;
 
 struct TypeCode {
   absl::string_view code;
   ElementType type;
 };
-// Behind the byte order.
+// The type codes after the byte order.
 constexpr TypeCode kTypes[] = {
     {"b1", ElementType::kUint8},   {"u1", ElementType::kUint8},
     {"i1", ElementType::kInt8},    {"u2", ElementType::kUint16},
@@ -48,7 +48,7 @@ absl::Status Error(absl::StatusCode code, absl::string_view place,
       code, absl::StrCat("cannot read NumPy array ", place, ": ", what));
 }
 
-// The dictionary of the header, as Python writes it.
+// Parses the dictionary of the header, as written by Python.
 absl::Status ParseHeader(absl::string_view header, TypedArray* array) {
   const auto invalid = [&](absl::string_view what) {
     return Error(absl::StatusCode::kInvalidArgument, array->place, what);
@@ -57,16 +57,16 @@ absl::Status ParseHeader(absl::string_view header, TypedArray* array) {
   std::string descr, order, dimensions;
   if (!RE2::PartialMatch(text, R"('descr': *'([^']*)')", &descr)) {
     return invalid(
-        "it is no plain array of numbers (its type has fields); save each "
+        "it is not a plain array of numbers (its type has fields); save each "
         "field as an array of its own");
   }
   if (!RE2::PartialMatch(text, R"('fortran_order': *(True|False))", &order) ||
       !RE2::PartialMatch(text, R"('shape': *\(([0-9, ]*)\))", &dimensions)) {
-    return invalid("its header names no fortran_order or no shape");
+    return invalid("its header lacks fortran_order or shape");
   }
   if (order == "True") {
     return invalid(
-        "it is in Fortran's order; save numpy.ascontiguousarray(array)");
+        "it is in Fortran order; save numpy.ascontiguousarray(array)");
   }
   bool known = false;
   for (const TypeCode& each : kTypes) {
@@ -75,10 +75,10 @@ absl::Status ParseHeader(absl::string_view header, TypedArray* array) {
     known = true;
   }
   if (!known) {
-    return invalid(
-        absl::StrCat("its type is \"", absl::CEscape(descr),
-                     "\"; read are bool, integers, float32 and float64: save "
-                     "array.astype(...)"));
+    return invalid(absl::StrCat(
+        "its type is \"", absl::CEscape(descr),
+        "\"; supported are bool, integers, float32 and float64: save "
+        "array.astype(...)"));
   }
   array->big_endian = descr[0] == '>';
   for (const absl::string_view part :
@@ -86,8 +86,8 @@ absl::Status ParseHeader(absl::string_view header, TypedArray* array) {
     int64_t size = 0;
     if (!absl::SimpleAtoi(part, &size)) return invalid("its shape is damaged");
     if (size == 0) {
-      return invalid(absl::StrCat("its shape is (", dimensions,
-                                  "): there is nothing in it"));
+      return invalid(
+          absl::StrCat("its shape is (", dimensions, "): it is empty"));
     }
     array->shape.push_back(size);
   }
@@ -99,7 +99,7 @@ absl::Status ParseHeader(absl::string_view header, TypedArray* array) {
   return absl::OkStatus();
 }
 
-// Fills in all but the owner and the place, which is there.
+// Fills in everything but the owner and the place, which is set already.
 absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
   const absl::string_view text(reinterpret_cast<const char*>(file.data()),
                                file.size());
@@ -111,7 +111,7 @@ absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
         absl::StatusCode::kInvalidArgument, array->place,
         absl::StartsWith(text, "PK")
             ? "it is an archive; name one of its arrays: \"FILE.npz:NAME\""
-            : "it does not begin as .npy files do; save it with numpy.save");
+            : "it is not a .npy file; save it with numpy.save");
   }
   constexpr absl::string_view kEndsInHeader = "the file ends within its header";
   if (file.size() < kVersionEnd) return data_loss(kEndsInHeader);
@@ -119,7 +119,7 @@ absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
   if (version < 1 || version > 3) {
     return Error(absl::StatusCode::kInvalidArgument, array->place,
                  absl::StrCat("it has version ", version,
-                              " of the format; read are 1 to 3"));
+                              " of the format; supported are 1 to 3"));
   }
   const size_t begin = kVersionEnd + (version == 1 ? 2 : 4);
   if (file.size() < begin) return data_loss(kEndsInHeader);
@@ -143,11 +143,11 @@ absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
     return data_loss(absl::StrCat("the file ends early: (",
                                   absl::StrJoin(array->shape, ", "), ") ",
                                   TypeName(array->type), " take more than the ",
-                                  there, " bytes behind the header"));
+                                  there, " bytes after the header"));
   }
   if (bytes < there) {
     return data_loss(
-        absl::StrCat(there - bytes, " bytes behind the end of the array"));
+        absl::StrCat(there - bytes, " bytes after the end of the array"));
   }
   array->bytes = file.subspan(values);
   array->header =
@@ -199,7 +199,7 @@ absl::Status UnpackMember(const std::string& path, const std::string& name,
   if (progress != nullptr) {
     progress->Begin(place, static_cast<int64_t>(info.size));
   }
-  // Takes what there is, whatever size the archive claims.
+  // Reads the actual contents, whatever size the archive claims.
   std::vector<uint8_t> piece(1 << 20);
   for (zip_uint64_t done = 0; done < info.size;) {
     const zip_int64_t n =
@@ -214,7 +214,7 @@ absl::Status UnpackMember(const std::string& path, const std::string& name,
     if (progress != nullptr) progress->Add(n);
     done += n;
   }
-  // Tests the checksum, which is behind the last byte.
+  // Reading beyond the last byte verifies the checksum.
   uint8_t more;
   if (zip_fread(file, &more, 1) < 0) {
     return Error(absl::StatusCode::kDataLoss, place, zip_file_strerror(file));

@@ -9,16 +9,16 @@
 
 namespace holdfast {
 
-// Reads an array that NumPy has saved (numpy.lib.format, versions 1 to 3): the
-// file at `path`, which is mapped; or, where `path` is "FILE.npz:NAME", the
-// array NAME of an archive, which is unpacked (unpack.h).
+// Reads an array saved by NumPy (numpy.lib.format, versions 1 to 3): the file
+// at `path`, which is mapped; or, if `path` is "FILE.npz:NAME", the array NAME
+// of an archive, which is unpacked (unpack.h).
 //
-// Errors name the file, and the array where it is one of an archive:
-//   NOT_FOUND, PERMISSION_DENIED, ...: as the system says; NOT_FOUND for an
+// Errors contain the file, and the array if it is in an archive:
+//   NOT_FOUND, PERMISSION_DENIED, ...: those of the system; NOT_FOUND for an
 //     array that the archive lacks, with those that it has.
-//   INVALID_ARGUMENT: not .npy, of a type that is no number, in Fortran's
-//     order, of no dimensions, or with an empty one.
-//   DATA_LOSS: truncated, damaged, or with bytes behind the end.
+//   INVALID_ARGUMENT: not .npy, of a non-numeric type, in Fortran order,
+//     without dimensions, or with an empty one.
+//   DATA_LOSS: truncated, damaged, or with bytes after the end.
 //   Those of DataCache.
 absl::StatusOr<TypedArray> ReadNpy(const std::string& path,
                                    const ReadingOptions& options = {});

@@ -30,7 +30,7 @@ std::string Write(const std::string& content) {
   return Path("a.npy");
 }
 
-// As numpy.save writes it, but for the padding.
+// The format of numpy.save, except for the padding.
 std::string Npy(const std::string& descr, const std::string& shape,
                 const std::string& values, bool fortran = false,
                 char version = 1) {
@@ -95,19 +95,19 @@ TEST(NpyTest, SaysWhatItCannotRead) {
   const auto loss = absl::StatusCode::kDataLoss;
   for (const Case& c : std::vector<Case>{
            {"", loss, "ends within its header"},
-           {"hello, world", invalid, "does not begin as .npy files do"},
+           {"hello, world", invalid, "it is not a .npy file"},
            {"PK\3\4....", invalid, "name one of its arrays: \"FILE.npz:NAME\""},
            {Npy("<f4", "(2,)", values, true), invalid, "ascontiguousarray"},
            {Npy("<f2", "(2,)", values), invalid, "its type is \"<f2\""},
            {Npy("|O", "(2,)", values), invalid, "its type is \"|O\""},
            {Npy("<f4", "()", values), invalid, "it is a single number"},
-           {Npy("<f4", "(0, 2)", ""), invalid, "there is nothing in it"},
+           {Npy("<f4", "(0, 2)", ""), invalid, "it is empty"},
            {Npy("<f4", "(2,)", values, false, 9), invalid, "version 9"},
            {Npy("<f4", "(3,)", values), loss,
             "(3) float32 take more than the 8 bytes"},
            {Npy("<f4", "(9223372036854775807, 9)", values), loss, "ends early"},
            {Npy("<f4", "(1,)", values), loss,
-            "4 bytes behind the end of the array"}}) {
+            "4 bytes after the end of the array"}}) {
     const absl::Status status = ReadError(c.content);
     EXPECT_EQ(status.code(), c.code) << status;
     EXPECT_THAT(status.message(), HasSubstr(c.message));
@@ -123,7 +123,7 @@ TEST(NpyTest, NoticesEveryTruncation) {
   }
 }
 
-// Whatever a damaged byte of the header makes of it, the array fits the file.
+// With any damaged byte in the header, the array still fits into the file.
 TEST(NpyTest, AnyByteMayBeDamaged) {
   const std::string whole = Npy("<f4", "(2, 3)", std::string(24, '\1'));
   for (size_t place = 0; place < whole.size(); ++place) {

@@ -8,12 +8,13 @@
 namespace holdfast {
 namespace {
 
-// The number in [begin, end), where it has no exponent and so few digits that
-// one division rounds it correctly: both operands are exact (Clinger, "How to
-// read floating point numbers accurately", 1990). Returns false for all others.
+// Parses the number in [begin, end) if it has no exponent and so few digits
+// that one division rounds it correctly, because both operands are exact
+// (Clinger, "How to read floating point numbers accurately", 1990). Returns
+// false for all other numbers.
 bool ParseShortDecimal(const char* begin, const char* end, double* value) {
   constexpr uint64_t kExact = uint64_t{1} << 53;
-  // Of 19 digits at most, so that the mantissa cannot overflow.
+  // At most 19 digits, so that the mantissa cannot overflow.
   constexpr double kPowersOf10[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
                                     1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
                                     1e14, 1e15, 1e16, 1e17, 1e18, 1e19};
@@ -43,7 +44,7 @@ bool ParseShortDecimal(const char* begin, const char* end, double* value) {
   return true;
 }
 
-// What from_chars makes of all of `text`; it knows no plus sign.
+// Parses all of `text` by from_chars, which does not accept a plus sign.
 template <typename T>
 bool Parse(absl::string_view text, T* value) {
   const char* const end = text.data() + text.size();

@@ -1,4 +1,4 @@
-// Numbers as text files have them. Pure functions.
+// Parses numbers of text files. Pure functions.
 #ifndef HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
 #define HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
 
@@ -8,11 +8,11 @@
 
 namespace holdfast {
 
-// Whether all of `text` is a finite number, which goes to *value, rounded to
-// the nearest double. A plus sign may stand before it.
+// Whether all of `text` is a finite number, which is stored in *value, rounded
+// to the nearest double. A leading plus sign is allowed.
 bool ParseFinite(absl::string_view text, double* value);
 
-// The same of whole numbers in the range of the type.
+// The same for whole numbers in the range of the type.
 bool ParseWhole(absl::string_view text, int64_t* value);
 bool ParseWhole(absl::string_view text, uint64_t* value);
 

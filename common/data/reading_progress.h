@@ -13,10 +13,10 @@
 
 namespace holdfast {
 
-// "1.2 GB": for what people read.
+// A size for people: "1.2 GB".
 std::string SizeText(int64_t bytes);
 
-// Tells now and then how far a reading has come that takes long.
+// Reports the progress of a long reading at intervals.
 //
 // Thread-safe.
 class ReadingProgress {
@@ -24,21 +24,21 @@ class ReadingProgress {
   struct Options {
     // Must outlive this.
     const Clock* clock = nullptr;
-    // Takes a line, from whatever thread reads.
+    // Called with each line, by whichever thread reads.
     std::function<void(const std::string&)> tell;
-    // Between lines, and before the first.
+    // Time between lines, and before the first.
     absl::Duration every = absl::Seconds(5);
   };
 
   explicit ReadingProgress(Options options);
 
-  // What is read from here on, as "\"x.csv\"", of so many bytes; 0: nobody
-  // knows.
+  // Begins the reading of `what`, such as "\"x.csv\"". `total_bytes` is 0 if it
+  // is unknown.
   void Begin(absl::string_view what, int64_t total_bytes);
-  // So much of it has been read.
+  // Records that this much more has been read.
   void Add(int64_t bytes, int64_t rows = 0);
 
-  // Tells something at once.
+  // Reports a line at once.
   void Tell(const std::string& line) const { options_.tell(line); }
 
  private:
@@ -49,7 +49,7 @@ class ReadingProgress {
   int64_t total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t rows_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the last line, or of Begin.
+  // The time of the last line, or of Begin.
   absl::Time told_ ABSL_GUARDED_BY(mutex_);
   int64_t told_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

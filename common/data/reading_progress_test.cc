@@ -33,7 +33,7 @@ TEST(ReadingProgressTest, TellsNowAndThen) {
   progress.Add(200'000'000, 5);
   EXPECT_THAT(lines, ElementsAre("reading \"a.csv\": 1.2 GB of 8.0 GB (15 %), "
                                  "25 rows, 240 MB/s"));
-  // The rate is that since the last line.
+  // The rate is measured since the last line.
   clock.now += absl::Seconds(10);
   progress.Add(10'000'000);
   EXPECT_EQ(lines.back(),

@@ -27,7 +27,7 @@ void RowStore::Append(absl::Span<const uint32_t> rows) {
   while (!rows.empty()) {
     const int64_t used = rows_ & (chunk_rows - 1);
     if (used == 0) {
-      // Not set to zero first.
+      // Not zero-initialized.
       own_chunks_.emplace_back(new uint32_t[chunk_rows * cells_]);
       chunks_.push_back(own_chunks_.back().get());
     }

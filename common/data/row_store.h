@@ -9,17 +9,17 @@
 
 namespace holdfast {
 
-// Rows of as many 32-bit cells each: what examples are that are parsed once and
-// read often. They are added one after the other and kept in memory, or lie in
-// memory of somebody else, as a mapped file.
+// Rows of a fixed number of 32-bit cells: examples that are parsed once and
+// read often. Rows are appended and kept in memory, or are in external memory,
+// such as a mapped file.
 //
 // Thread-compatible while rows are added, then immutable and thread-safe.
 class RowStore {
  public:
-  // `cells` in a row, at least 1.
+  // `cells`: the number of cells in a row, at least 1.
   explicit RowStore(int64_t cells);
-  // The rows at `rows`, as many as fit, whose address is a multiple of 4;
-  // `owner` keeps them. None can be added.
+  // The whole rows in `rows`, whose address is a multiple of 4; `owner` keeps
+  // them alive. No rows can be appended.
   RowStore(int64_t cells, absl::Span<const uint8_t> rows,
            std::shared_ptr<const void> owner);
 
@@ -33,15 +33,15 @@ class RowStore {
            (row & ((int64_t{1} << chunk_bits_) - 1)) * cells_;
   }
   bool in_memory() const { return owner_ == nullptr; }
-  // Of all rows.
+  // The size of all rows.
   int64_t bytes() const {
     return rows_ * cells_ * static_cast<int64_t>(sizeof(uint32_t));
   }
 
  private:
   const int64_t cells_;
-  // A chunk has 2^chunk_bits_ rows: some MiB, so that little is left unused and
-  // nothing is moved once it is there.
+  // A chunk has 2^chunk_bits_ rows: some MiB, so that little memory is unused
+  // and rows are never moved.
   int chunk_bits_ = 0;
   int64_t rows_ = 0;
   std::vector<const uint32_t*> chunks_;

@@ -8,8 +8,8 @@
 namespace holdfast {
 namespace {
 
-// Rows of one cell to those larger than a chunk, over several chunks, in pieces
-// that end anywhere in one.
+// Rows from one cell to more than a chunk, over several chunks, in pieces that
+// end anywhere in a chunk.
 TEST(RowStoreTest, KeepsRows) {
   for (const int64_t cells : {1, 3, 1000, 3000000}) {
     RowStore store(cells);

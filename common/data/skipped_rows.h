@@ -11,13 +11,13 @@
 
 namespace holdfast {
 
-// Rows that did not fit and were left out, and what was wrong with the first
-// few.
+// The number of rows that did not fit and were skipped, and what was wrong with
+// the first few.
 //
 // Thread-compatible.
 class SkippedRows {
  public:
-  // Of which it is told what was wrong, at most.
+  // The maximum number of rows for which the reason is kept.
   static constexpr size_t kTold = 5;
 
   SkippedRows() = default;

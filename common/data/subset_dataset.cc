@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout) {
   const absl::StatusOr<int64_t> held_out = NumHeldOut(num_examples, holdout);
   if (!held_out.ok()) return held_out.status();
-  // As SubsetDataset: the first of the order are held out.
+  // As in SubsetDataset, the first of the order are held out.
   const ExampleOrder order(holdout.seed(), num_examples);
   std::vector<bool> is_held_out(num_examples);
   for (int64_t place = 0; place < *held_out; ++place) {
@@ -52,7 +52,7 @@ int64_t MarkedExamples::At(int64_t place, bool marked) const {
     return marked ? marked_before_[block]
                   : block * kBlockWords * kWordBits - marked_before_[block];
   };
-  // The last block with no more than `place` of them before it.
+  // The last block with at most `place` of them before it.
   int64_t block = 0;
   for (int64_t end = marked_before_.size(); end - block > 1;) {
     const int64_t middle = block + (end - block) / 2;

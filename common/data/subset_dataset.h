@@ -15,26 +15,26 @@
 
 namespace holdfast {
 
-// Which of so many examples a holdout takes: round(fraction x n) of them, at
-// least one, and not all. Which they are follows from the number of examples,
-// fraction and seed alone.
+// The examples that a holdout takes: round(fraction x n) of them, at least one,
+// and not all. The choice depends only on the number of examples, fraction and
+// seed.
 // Errors: INVALID_ARGUMENT when there are fewer than two.
 absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout);
 
-// The numbers of the marked examples, and of those that are not, in increasing
-// order: any of them is found at any time. Keeps 1.25 bits an example.
+// The indices of the marked examples, and of the others, in increasing order,
+// with random access. Takes 1.25 bits per example.
 //
 // Immutable, thus thread-safe.
 class MarkedExamples {
  public:
   explicit MarkedExamples(const std::vector<bool>& marks);
 
-  // The example at `place`, from 0, of the marked ones or of the others. There
-  // must be so many.
+  // The index of the marked (or other) example at `place`, from 0, which must
+  // exist.
   int64_t At(int64_t place, bool marked) const;
 
-  // Of memory.
+  // Bytes of memory.
   int64_t bytes() const {
     return (words_.size() + marked_before_.size()) * sizeof(uint64_t);
   }
@@ -43,25 +43,25 @@ class MarkedExamples {
   static constexpr int64_t kWordBits = 64;
   static constexpr int64_t kBlockWords = 4;
 
-  // In bit i modulo 64 of word i / 64, whether example i is marked.
+  // Bit i modulo 64 of word i / 64 tells whether example i is marked.
   std::vector<uint64_t> words_;
-  // Marked ones before each block of kBlockWords words.
+  // The number of marked examples before each block of kBlockWords words.
   std::vector<int64_t> marked_before_;
 };
 
-// Some examples of a data set: those that a holdout keeps, or those that it
-// holds out. Any of them costs the same.
+// A subset of a data set: the examples that a holdout keeps, or those that it
+// holds out. Access to each costs the same.
 class SubsetDataset final : public Dataset {
  public:
   struct Parts {
     std::unique_ptr<SubsetDataset> kept;
     std::unique_ptr<SubsetDataset> held_out;
   };
-  // Holds those of HeldOutExamples out of `whole`, the training set of `data`,
-  // as data.holdout says, and keeps the others. With data.shuffle FULL both
-  // parts are in a random order, and nothing is kept in memory for them;
-  // otherwise both are in the order of `whole`, so that reading them one after
-  // the other goes from its beginning to its end.
+  // Splits `whole`, the training set of `data`, as data.holdout says: holds out
+  // the examples of HeldOutExamples and keeps the others. With data.shuffle
+  // FULL both parts are in a random order, which takes no memory; otherwise
+  // both are in the order of `whole`, so that reading a part sequentially reads
+  // `whole` from beginning to end.
   // Errors: those of HeldOutExamples.
   static absl::StatusOr<Parts> HoldOut(std::shared_ptr<const Dataset> whole,
                                        const proto::Data& data);
@@ -74,7 +74,7 @@ class SubsetDataset final : public Dataset {
   std::string GreatestLabelPlace() const override {
     return whole_->GreatestLabelPlace();
   }
-  // Of the whole.
+  // The digest of the whole data set.
   const std::string& digest() const override { return whole_->digest(); }
   bool digest_is_sampled() const override {
     return whole_->digest_is_sampled();
@@ -103,10 +103,11 @@ class SubsetDataset final : public Dataset {
 
   const std::shared_ptr<const Dataset> whole_;
   const ExampleOrder drawn_;
-  // Of both parts, with those held out marked. Null: the order is drawn_.
+  // Shared by both parts; marks the examples held out. Null if the order is
+  // drawn_.
   const std::shared_ptr<const MarkedExamples> in_order_;
   const bool held_out_;
-  // In drawn_.
+  // The position of the first example in drawn_.
   const int64_t first_;
   const int64_t count_;
 };

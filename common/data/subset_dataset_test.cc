@@ -80,15 +80,15 @@ TEST(SubsetDatasetTest, SeedAndFractionDecide) {
   EXPECT_EQ(held_out(0.2, 1).size(), 200u);
   EXPECT_EQ(held_out(0.2, 1), held_out(0.2, 1));
   EXPECT_NE(held_out(0.2, 1), held_out(0.2, 2));
-  // They come from everywhere: of 1000 places 200 are expected in each half,
-  // with a deviation of 9.
+  // They are spread over the whole set: of 1000 places 200 are expected in each
+  // half, with a deviation of 9.
   int in_first_half = 0;
   for (const int32_t label : held_out(0.4, 3)) in_first_half += label < 500;
   EXPECT_NEAR(in_first_half, 200, 50);
 }
 
-// The same examples whatever the order is; without FULL, in the order of the
-// data. Sizes around words of 64 bits and blocks of 256.
+// The same examples in any order; without FULL, in the order of the data. Sizes
+// around words of 64 bits and blocks of 256.
 TEST(SubsetDatasetTest, PartsKeepTheOrderOfTheDataUnlessItIsFull) {
   for (const int64_t size : {2, 63, 64, 65, 255, 256, 257, 1001, 5000}) {
     for (const double fraction : {0.001, 0.2, 0.5, 0.999}) {

@@ -12,17 +12,16 @@ namespace {
 
 using ::google::protobuf::io::CodedInputStream;
 
-// A field of bytes: its number, and that a length follows.
+// The tag of a bytes field: its number, and that a length follows.
 constexpr char Tag(int field) { return static_cast<char>(field << 3 | 2); }
 
-// Takes a field with this tag from the front of `text`. False, with `text` as
-// it was, where another stands there.
+// Takes a field with this tag from the front of `text`. False, with `text`
+// unchanged, if another field is there.
 bool Take(char tag, absl::string_view* text, absl::string_view* value) {
   if (text->empty() || text->front() != tag) return false;
   size_t length = 0;
   size_t at = 1;
-  // No field of a record of 2 GiB or more is taken: five bytes say 2^35 at
-  // most.
+  // Five bytes encode lengths below 2^35; longer encodings are not accepted.
   for (int shift = 0; shift < 35; shift += 7) {
     if (at == text->size()) return false;
     const uint8_t byte = (*text)[at++];
@@ -37,7 +36,7 @@ bool Take(char tag, absl::string_view* text, absl::string_view* value) {
   return false;
 }
 
-// Takes a field that is all of `text`.
+// Takes a field that must be all of `text`.
 bool TakeAll(char tag, absl::string_view text, absl::string_view* value) {
   return Take(tag, &text, value) && text.empty();
 }

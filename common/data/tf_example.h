@@ -11,35 +11,35 @@
 
 namespace holdfast {
 
-// A feature as it stands in the bytes of a tf.train.Example
-// (proto/tf_example.proto).
+// A feature within the bytes of a tf.train.Example (proto/tf_example.proto).
 struct TfFeature {
   enum Kind { kNone, kBytes, kFloats, kIntegers };
 
   absl::string_view name;
   Kind kind = kNone;
-  // kFloats: float32, little-endian. kIntegers: varints. kBytes: each behind a
-  // tag and its length, as in the message BytesList.
+  // kFloats: float32, little-endian. kIntegers: varints. kBytes: each preceded
+  // by a tag and its length, as in the message BytesList.
   absl::string_view values;
 
   bool empty() const { return values.empty(); }
-  // Of floats.
+  // For floats.
   int64_t num_floats() const { return values.size() / sizeof(float); }
-  // Writes num_floats() of them.
+  // Writes num_floats() values.
   void ReadFloats(float* to) const;
-  // Calls `take` with each integer. False where the bytes are none.
+  // Calls `take` with each integer. False if the bytes do not parse as
+  // integers.
   bool ForEachInteger(absl::FunctionRef<void(int64_t)> take) const;
-  // Of bytes.
+  // For bytes.
   void ForEachBytes(absl::FunctionRef<void(absl::string_view)> take) const;
 };
 
-// The features of a record, found without a copy of them.
+// Finds the features of a record, without copying them.
 //
-// Bytes as TensorFlow's writers make them, one piece of each part in the order
-// of the fields, are taken apart here: several times as fast as by protoc's
-// code, which makes an object of every feature. Whatever else stands for an
-// Example (values unpacked, messages in pieces, unknown fields) is first
-// brought into that form by protoc's code.
+// Bytes in the form that TensorFlow's writers produce, with each part in one
+// piece and the fields in order, are parsed here, several times as fast as by
+// protoc's code, which makes an object of every feature. Any other encoding of
+// an Example (unpacked values, messages in pieces, unknown fields) is first
+// converted to that form by protoc's code.
 //
 // Not copyable; reusable.
 class TfExample {
@@ -48,18 +48,19 @@ class TfExample {
   TfExample(const TfExample&) = delete;
   TfExample& operator=(const TfExample&) = delete;
 
-  // Whether the record is an Example. What it finds stays as long as the
-  // record, and until the next call. Integers are not tested: ForEachInteger().
+  // Whether the record is an Example. The features are valid as long as the
+  // record, and until the next call. Integers are not validated here, but by
+  // ForEachInteger().
   bool Parse(absl::string_view record);
 
-  // In the order of the record. Of two with one name the last counts.
+  // In the order of the record. If two have the same name, the last one counts.
   absl::Span<const TfFeature> features() const { return features_; }
 
  private:
   bool ParsePlain(absl::string_view record);
 
   absl::InlinedVector<TfFeature, 16> features_;
-  // Of a record that was brought into form.
+  // The bytes of a record that was converted.
   std::string plain_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A field of bytes, as it stands on the wire.
+// A field of bytes, as encoded on the wire.
 std::string Field(int number, const std::string& content) {
   return absl::StrCat(std::string(1, static_cast<char>(number << 3 | 2)),
                       std::string(1, static_cast<char>(content.size())),
@@ -26,7 +26,7 @@ std::string Entry(const std::string& name, const std::string& feature) {
   return Field(1, Field(1, name) + Field(2, feature));
 }
 
-// "name=values" of each feature; empty where it is no Example.
+// "name=values" of each feature; empty if the bytes are not an Example.
 std::vector<std::string> Parse(const std::string& record) {
   TfExample example;
   if (!example.Parse(record)) return {"none"};
@@ -76,7 +76,7 @@ TEST(TfExampleTest, ReadsWhatGeneratedCodeWrites) {
                           "empty=", "nothing="));
 }
 
-// As the format's rules have it, though no writer does this.
+// Allowed by the format, though no writer does this.
 TEST(TfExampleTest, ReadsUnusualForms) {
   const std::string one_float("\0\0\x80\x3f", 4);
   // Not packed, then packed.
@@ -91,7 +91,7 @@ TEST(TfExampleTest, ReadsUnusualForms) {
             Field(1, Field(1, Field(2, Field(3, Field(1, "\2"))) +
                                   Field(1, "b")))),
       ElementsAre("a=1i", "b=2i"));
-  // A list in two pieces is one; of two kinds the last counts.
+  // A list in two pieces is one list; of two kinds the last counts.
   EXPECT_THAT(Parse(Field(1, Entry("a", Field(3, Field(1, "\1")) +
                                             Field(3, Field(1, "\2"))))),
               ElementsAre("a=1i,2i"));
@@ -102,7 +102,7 @@ TEST(TfExampleTest, ReadsUnusualForms) {
 
 TEST(TfExampleTest, RefusesWhatIsNone) {
   EXPECT_THAT(Parse("text"), ElementsAre("none"));
-  // Cut within the feature, though the lengths around it fit.
+  // Truncated within the feature, although the lengths around it fit.
   EXPECT_THAT(Parse(Field(1, Field(1, "\x0a\x05x"))), ElementsAre("none"));
   // A float of three bytes.
   EXPECT_THAT(Parse(Field(1, Entry("x", Field(2, Field(1, "abc"))))),

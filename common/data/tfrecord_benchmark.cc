@@ -1,13 +1,13 @@
-// How fast TFRecord files are opened, which reads and tests all of their
-// records, and how fast examples are read from them then: images as raw bytes,
-// tables of one number a feature, vectors of floats, and photographs as JPEG
-// files.
+// Measures how fast TFRecord files are opened, which reads and validates all of
+// their records, and how fast examples are then read from them: images as raw
+// bytes, tables with one number per feature, vectors of floats, and photographs
+// as JPEG files.
 //
 //   bazel run //common/data:tfrecord_benchmark
 //
-// Files that are not there are written into TFRECORD_BENCHMARK_FOLDER, by
-// default TMPDIR, and stay there: common/data/tfrecord_benchmark.py has
-// TensorFlow read the same ones.
+// Missing files are written into TFRECORD_BENCHMARK_FOLDER, by default TMPDIR,
+// and kept there: common/data/tfrecord_benchmark.py makes TensorFlow read the
+// same files.
 
 #include <benchmark/benchmark.h>
 #include <google/protobuf/text_format.h>
@@ -57,7 +57,7 @@ float NumberAt(uint32_t row, uint32_t place) {
   return static_cast<float>(Philox4x32({row, place}, {1})[0] / 0x1p31 - 1);
 }
 
-// Smooth colours, and some noise.
+// Smooth colours with some noise.
 std::string Photograph(uint32_t row) {
   std::string pixels = RandomPixels(kSide * kSide * 3, row);
   for (uint32_t i = 0; i < pixels.size(); ++i) {
@@ -139,7 +139,7 @@ void BM_OpenTfRecord(benchmark::State& state) {
 }
 BENCHMARK(BM_OpenTfRecord)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
 
-// In an order that jumps about, as training does.
+// In a random order, as in training.
 void BM_ReadTfRecord(benchmark::State& state) {
   const Kind kind = static_cast<Kind>(state.range(0));
   const auto dataset = OpenFile(kind);

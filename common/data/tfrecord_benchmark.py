@@ -1,5 +1,5 @@
-"""How fast tf.data parses the files of tfrecord_benchmark.cc, on one core; compare with the column
-CPU of that.
+"""Measures how fast tf.data parses the files of tfrecord_benchmark.cc on one core; compare with the
+column CPU of that benchmark.
 
     taskset -c 0 PYTHON common/data/tfrecord_benchmark.py [FOLDER]
 

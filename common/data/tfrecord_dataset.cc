@@ -6,7 +6,7 @@
 namespace holdfast {
 namespace {
 
-// Read from one word of progress to the next.
+// The number of bytes between progress reports.
 constexpr int64_t kTellBytes = 4 << 20;
 
 }  // namespace
@@ -34,9 +34,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
         "cannot read TFRecord file \"", paths->front(), "\"",
         paths->size() > 1 ? absl::StrCat(" and ", paths->size() - 1, " more")
                           : "",
-        ": there are no records", skipped.count() > 0 ? " without faults" : "",
+        ": there are no records", skipped.count() > 0 ? " without errors" : "",
         skipped.count() > 0
-            ? absl::StrCat("; the first fault: ", skipped.because().front())
+            ? absl::StrCat("; the first error: ", skipped.because().front())
             : ""));
   }
   if (dataset->greatest_label_ >= 0 &&

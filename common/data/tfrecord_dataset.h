@@ -19,14 +19,14 @@
 namespace holdfast {
 
 // The examples of TFRecord files, in the order of the files and of their
-// records. All records are read and tested once, when it is opened; of each,
-// what is kept is where it begins.
+// records. All records are read and validated once, when the data set is
+// opened; only their offsets are kept.
 class TfRecordDataset final : public Dataset {
  public:
   // Errors: those of the system and of TfRecordReader; INVALID_ARGUMENT or
   // DATA_LOSS with file, record and feature for a record that does not fit the
-  // schema or whose checksum is wrong, unless config.skip_bad_rows; and
-  // INVALID_ARGUMENT for a pattern that no file matches, and where no record is
+  // schema or whose checksum is wrong, unless config.skip_bad_rows is set; and
+  // INVALID_ARGUMENT for a pattern that matches no file, and if no record is
   // left.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::TfRecord& config, const Options& options);
@@ -53,10 +53,10 @@ class TfRecordDataset final : public Dataset {
                     TfRecordSchema::ImageDepth depth);
 
   const TfRecordSchema schema_;
-  // The schema's, with the number of classes.
+  // The schema's spec, with the number of classes.
   ExampleSpec spec_;
   TfRecordIndex index_;
-  // Of the example that is tested.
+  // Input and targets of the example being validated.
   std::vector<float> input_;
   std::vector<float> targets_;
   int32_t greatest_label_ = -1;

@@ -21,7 +21,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The record of an Example with these features, as entries of text.
+// The record of an Example with these features, given as entries in text
+// format.
 std::string Record(const std::string& features) {
   proto::tensorflow::Example example;
   EXPECT_TRUE(TextFormat::ParseFromString(features, example.mutable_features()))
@@ -197,7 +198,7 @@ TEST(TfRecordDatasetTest, WhatDoesNotFitIsToldByRecordAndFeature) {
   };
   EXPECT_THAT(error(Integer("y", 0)),
               AllOf(HasSubstr("wrong.tfrecord\": record 1 (from 0), at byte "),
-                    HasSubstr("feature \"a\": is missing; say what stands")));
+                    HasSubstr("feature \"a\": is missing; set a substitute")));
   EXPECT_THAT(error(Float("a", 1)), HasSubstr("feature \"y\": is missing"));
   EXPECT_THAT(error(Float("a", 1) + Float("y", 1)),
               HasSubstr("\"y\": is a float_list, but must be an int64_list"));
@@ -212,7 +213,7 @@ TEST(TfRecordDatasetTest, WhatDoesNotFitIsToldByRecordAndFeature) {
   EXPECT_THAT(error(Feature("a", "float_list { value: nan }")),
               HasSubstr("\"a\": value 0 (from 0) is nan"));
   EXPECT_THAT(OpenError(kNumbers, {good, "text"}),
-              HasSubstr("its bytes are no tf.train.Example"));
+              HasSubstr("its bytes do not parse as a tf.train.Example"));
   EXPECT_THAT(OpenError(kRaw, {Record(Bytes("x", "abc") + Integer("y", 1))}),
               HasSubstr("\"x\": holds 3 bytes, but [1,2] of uint8 are 2"));
   EXPECT_THAT(OpenError(kRaw, {Record(Feature("x",
@@ -248,11 +249,11 @@ TEST(TfRecordDatasetTest, BadRecordsCanBeLeftOut) {
   EXPECT_THAT((*dataset)->skipped_because(),
               ElementsAre(HasSubstr("feature \"a\": is missing"),
                           HasSubstr("record 2 (from 0), at byte ")));
-  // Of two features with one name the last counts.
+  // If two features have the same name, the last counts.
   EXPECT_THAT(ExampleAt(**dataset, 0).input, ElementsAre(2));
   EXPECT_THAT(ExampleAt(**dataset, 1).input, ElementsAre(3));
   EXPECT_THAT(OpenError(skip, {Record(""), "text"}),
-              HasSubstr("there are no records without faults; the first"));
+              HasSubstr("there are no records without errors; the first"));
 }
 
 }  // namespace

@@ -55,12 +55,12 @@ absl::StatusOr<bool> TfRecordReader::Next(Record* record) {
     if (records_ == 0) {
       return NextError(absl::StatusCode::kInvalidArgument,
                        "not a TFRecord file: it does not begin with a length "
-                       "and the checksum of that; unpack what is packed "
-                       "otherwise than by gzip");
+                       "and its checksum; decompress it first if it is "
+                       "compressed by anything but gzip");
     }
     return NextError(absl::StatusCode::kDataLoss,
                      "the checksum of the record's length is wrong, and no "
-                     "record behind it can be told: the file is damaged; get "
+                     "further record can be found: the file is damaged; get "
                      "it again");
   }
   const uint64_t length = Length(begin);
@@ -106,7 +106,7 @@ void TfRecordIndex::AddFile(const std::string& path, const FileBytes& file) {
 }
 
 const TfRecordIndex::File& TfRecordIndex::FileOf(int64_t record) const {
-  // Behind the last one that does not begin after the record.
+  // The file after the last one whose first record is not after `record`.
   const auto behind = std::upper_bound(
       files_.begin(), files_.end(), record,
       [](int64_t record, const File& file) { return record < file.first; });
@@ -122,8 +122,8 @@ absl::StatusOr<absl::string_view> TfRecordIndex::Read(int64_t record) const {
   if (length > bytes.size() - offset - kHeader - kTrailer) {
     return absl::DataLossError(
         absl::StrCat("\"", file.path,
-                     "\" has been changed while it was read; to change data "
-                     "under a running job write another file and rename it"));
+                     "\" was changed while it was read; to change data under "
+                     "a running job write another file and rename it"));
   }
   return Text(begin + kHeader, length);
 }

@@ -15,17 +15,17 @@
 
 namespace holdfast {
 
-// The records of a TFRecord file (tfrecord_frame.h), plain or gzip, in their
-// order.
+// Reads the records of a TFRecord file (tfrecord_frame.h), plain or gzip, in
+// their order.
 //
 // Thread-compatible.
 class TfRecordReader {
  public:
   struct Record {
     absl::string_view data;
-    // Of the record's first byte.
+    // The offset of the record's first byte.
     int64_t offset = 0;
-    // Whether the checksum of `data` holds.
+    // Whether the checksum of `data` is correct.
     bool intact = true;
   };
 
@@ -34,24 +34,24 @@ class TfRecordReader {
       const std::string& path, const ReadingOptions& options = {});
 
   // Fills in the next record, and returns whether there is one.
-  // Errors: INVALID_ARGUMENT for a file that begins with no record; DATA_LOSS
-  // where a record is cut off, or its length is damaged, behind which no record
-  // can be told.
+  // Errors: INVALID_ARGUMENT for a file that does not begin with a record;
+  // DATA_LOSS if a record is truncated, or its length is damaged, so that no
+  // further record can be found.
   absl::StatusOr<bool> Next(Record* record);
 
   const std::string& path() const { return path_; }
   const FileBytes& file() const { return file_; }
-  // Records that Next() gave so far.
+  // The number of records that Next() has returned so far.
   int64_t records() const { return records_; }
 
-  // An error about the record that Next() gave last.
+  // An error about the record that Next() returned last.
   absl::Status Error(absl::StatusCode code, absl::string_view what) const;
 
  private:
   TfRecordReader(const std::string& path, FileBytes file)
       : path_(path), file_(std::move(file)) {}
 
-  // About the record at next_.
+  // An error about the record at next_.
   absl::Status NextError(absl::StatusCode code, absl::string_view what) const;
   absl::Status ErrorAt(absl::StatusCode code, int64_t record, int64_t offset,
                        absl::string_view what) const;
@@ -63,33 +63,33 @@ class TfRecordReader {
   int64_t next_ = 0;
 };
 
-// Where records begin in files, 8 bytes for each: any may be read at any time.
+// The offsets of records in files, 8 bytes each, for random access.
 //
 // Thread-compatible while records are added, then immutable and thread-safe.
 class TfRecordIndex {
  public:
-  // Records that are added from here on lie in this file.
+  // Records added from here on are in this file.
   void AddFile(const std::string& path, const FileBytes& file);
   void Add(int64_t offset) { offsets_.push_back(offset); }
-  // Gives back what memory no record took.
+  // Releases unused memory.
   void Finish() { offsets_.shrink_to_fit(); }
 
   int64_t records() const { return offsets_.size(); }
-  // Of the index.
+  // The size of the index.
   int64_t bytes() const {
     return static_cast<int64_t>(offsets_.size() * sizeof(int64_t));
   }
-  // Errors: DATA_LOSS when the file has been changed since.
+  // Errors: DATA_LOSS when the file has changed since.
   absl::StatusOr<absl::string_view> Read(int64_t record) const;
-  // "record 7 (from 0) of "part.tfrecord"", for messages. Counts those that
-  // were added.
+  // "record 7 (from 0) of "part.tfrecord"", for messages. Counts only records
+  // that were added.
   std::string Place(int64_t record) const;
 
  private:
   struct File {
     std::string path;
     FileBytes file;
-    // Records of the files before it.
+    // The number of records in the files before it.
     int64_t first = 0;
   };
   const File& FileOf(int64_t record) const;

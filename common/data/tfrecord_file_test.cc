@@ -32,7 +32,7 @@ std::string File(const std::vector<std::string>& records) {
   return file;
 }
 
-// What Next() gives to the end; a damaged record with a "!".
+// All records that Next() returns; a damaged one is marked with "!".
 std::vector<std::string> RecordsOf(const std::string& path,
                                    absl::Status* error = nullptr) {
   auto reader = TfRecordReader::Open(path);
@@ -63,7 +63,7 @@ TEST(TfRecordFileTest, WritesAndReadsRecords) {
   EXPECT_THAT(RecordsOf(Write("empty.tfrecord", "")), ElementsAre());
 }
 
-// The checksums are those of a bit by bit CRC-32C, masked in Python.
+// The checksums come from a bitwise CRC-32C, masked in Python.
 TEST(TfRecordFileTest, RecordsHaveTheBytesOfTheFormat) {
   EXPECT_EQ(File({"ab"}), std::string("\x02\0\0\0\0\0\0\0\x78\x27\x0b\x34"
                                       "ab\x1c\xb0\xf0\xf4",
@@ -102,7 +102,7 @@ TEST(TfRecordFileTest, NamesWhatIsDamaged) {
   EXPECT_EQ(error.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(error.message(),
               AllOf(HasSubstr("record 1 (from 0), at byte 19: "),
-                    HasSubstr("no record behind it can be told")));
+                    HasSubstr("no further record can be found")));
 
   for (size_t size = 20; size < file.size(); ++size) {
     error = ErrorOf(file.substr(0, size));

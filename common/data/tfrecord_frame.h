@@ -9,10 +9,10 @@
 
 namespace holdfast {
 
-// A record of a TFRecord file, as tf.data and TensorBoard read them:
+// A record of a TFRecord file, in the format of tf.data and TensorBoard:
 //
 //   record = length mask(length) data mask(data)
-//   length = 8 bytes, little-endian: those of data
+//   length = 8 bytes, little-endian: the length of data
 //   mask   = 4 bytes, little-endian: with c the CRC-32C of the bytes,
 //            (c rotated right by 15) + 0xa282ead8, modulo 2^32
 constexpr size_t kTfRecordHeaderBytes = 12;

@@ -80,8 +80,9 @@ ElementType TypeOf(proto::TfRecordFeature::Raw::Type type) {
   }
 }
 
-// The only value of a bytes_list. Errors: INVALID_ARGUMENT where it is another
-// list, or has not one.
+// The only value of a bytes_list.
+// Errors: INVALID_ARGUMENT if it is another kind of list, or does not have
+// exactly one value.
 absl::StatusOr<absl::string_view> OneOfBytes(absl::string_view name,
                                              const TfFeature& found) {
   if (found.kind != TfFeature::kBytes) {
@@ -97,7 +98,7 @@ absl::StatusOr<absl::string_view> OneOfBytes(absl::string_view name,
   return value;
 }
 
-// The integers of `found`, of which there must be `size`.
+// The integers of `found`, which must be `size` many.
 absl::Status Integers(absl::string_view name, const TfFeature& found,
                       int64_t size, absl::FunctionRef<void(int64_t)> take) {
   int64_t values = 0;
@@ -181,7 +182,8 @@ absl::Status TfRecordSchema::Read(absl::string_view record, ImageDepth depth,
   TfExample example;
   if (!example.Parse(record)) {
     return absl::InvalidArgumentError(
-        "its bytes are no tf.train.Example (proto/tf_example.proto)");
+        "its bytes do not parse as a tf.train.Example "
+        "(proto/tf_example.proto)");
   }
   static const TfFeature* const kMissing = new TfFeature;
   absl::InlinedVector<const TfFeature*, 16> found(uses_.size(), kMissing);
@@ -208,7 +210,7 @@ absl::Status TfRecordSchema::Take(const Use& use, const TfFeature& found,
     return Error(
         use.name,
         use.kind == FeatureKind::kNumbers
-            ? "is missing; say what stands for it with `numbers { missing: "
+            ? "is missing; set a substitute with `numbers { missing: "
               "... }`, or leave such records out with `skip_bad_rows: true`"
             : "is missing; leave such records out with `skip_bad_rows: true`");
   }
@@ -261,8 +263,8 @@ absl::Status TfRecordSchema::Floats(const Use& use, const TfFeature& found,
     if (std::isfinite(to[i])) continue;
     return Error(use.name,
                  absl::StrCat("value ", i, " (from 0) is ", to[i],
-                              ": a model takes finite numbers; fill in what is "
-                              "missing, or leave such records out with "
+                              ": a model takes finite numbers; fill in missing "
+                              "values, or leave such records out with "
                               "`skip_bad_rows: true`"));
   }
   return absl::OkStatus();
@@ -271,7 +273,7 @@ absl::Status TfRecordSchema::Floats(const Use& use, const TfFeature& found,
 absl::Status TfRecordSchema::Numbers(const Use& use, const TfFeature& found,
                                      absl::Span<float> to) const {
   if (found.kind == TfFeature::kIntegers) {
-    // Not by way of float32, which does not hold all of them.
+    // Not by way of float32, which cannot represent all of them.
     float* next = to.data();
     return Integers(use.name, found, use.size, [&](int64_t value) {
       *next++ = static_cast<float>((static_cast<double>(value) - use.mean) /
@@ -308,7 +310,7 @@ absl::Status TfRecordSchema::Raw(const Use& use, const TfFeature& found,
   if (IsInteger(use.type) || AllFinite(to)) return absl::OkStatus();
   return Error(use.name,
                "not all of its numbers are finite: a model takes finite "
-               "numbers; fill in what is missing, or leave such records out "
+               "numbers; fill in missing values, or leave such records out "
                "with `skip_bad_rows: true`");
 }
 

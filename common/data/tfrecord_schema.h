@@ -20,58 +20,58 @@
 
 namespace holdfast {
 
-// What the features of a tf.train.Example are to a model: how records become
+// The features of a tf.train.Example as a model uses them: how records become
 // examples.
 //
 // Immutable, thus thread-safe.
 class TfRecordSchema {
  public:
   // `options` are for arrays: raw features and images.
-  // Errors: INVALID_ARGUMENT when the shape is not that of the inputs.
+  // Errors: INVALID_ARGUMENT when the shape does not fit the inputs.
   static absl::StatusOr<TfRecordSchema> Create(const proto::TfRecord& config,
                                                const Dataset::Options& options);
 
-  // Without the number of classes, where labels are integers.
+  // Without the number of classes if labels are integers.
   const ExampleSpec& spec() const { return spec_; }
 
   // How an image is read.
   enum class ImageDepth {
-    // Its header is tested; nothing is written.
+    // Only its header is validated; nothing is written.
     kHeader,
     kPixels,
   };
 
   // Writes the example of `record`.
-  // Errors: INVALID_ARGUMENT, with the feature, for what does not fit;
-  // DATA_LOSS for a damaged image.
+  // Errors: INVALID_ARGUMENT, with the feature, if it does not fit; DATA_LOSS
+  // for a damaged image.
   absl::Status Read(absl::string_view record, ImageDepth depth,
                     const ExampleMemory& to) const;
 
  private:
   using FeatureKind = proto::TfRecordFeature::KindCase;
-  // A feature that is used, and what for.
+  // A feature that is used, and how.
   struct Use {
     std::string name;
     FeatureKind kind = proto::TfRecordFeature::KIND_NOT_SET;
-    // Among the inputs or targets: the first, and how many.
+    // The first of its inputs or targets, and their number.
     int64_t first = 0;
     int64_t size = 1;
-    // Of numbers.
+    // For numbers.
     double mean = 0;
     double stddev = 1;
     std::optional<double> missing;
-    // Of raw bytes.
+    // For raw bytes.
     ElementType type = ElementType::kUint8;
     InputScaling scaling;
     std::optional<ImageInput> image;
-    // Of a label: the names, unless it is an integer.
+    // For a label: the names, unless it is an integer.
     absl::flat_hash_map<std::string, int32_t> values;
   };
 
-  // `found` is empty where the feature is missing.
+  // `found` is empty if the feature is missing.
   absl::Status Take(const Use& use, const TfFeature& found, ImageDepth depth,
                     const ExampleMemory& to) const;
-  // As they stand there, `use.size` of them.
+  // Copies the `use.size` floats unchanged.
   absl::Status Floats(const Use& use, const TfFeature& found,
                       absl::Span<float> to) const;
   absl::Status Numbers(const Use& use, const TfFeature& found,
@@ -83,7 +83,7 @@ class TfRecordSchema {
   absl::Status Label(const Use& use, const TfFeature& found, int32_t* to) const;
 
   std::vector<Use> uses_;
-  // By their names.
+  // Indices in uses_, by name.
   absl::flat_hash_map<std::string, size_t> places_;
   ExampleSpec spec_;
 };

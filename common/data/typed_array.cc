@@ -29,7 +29,7 @@ void Convert(const uint8_t* from, InputScaling scaling, int64_t size,
   }
 }
 
-// function(T()) with the type's T.
+// Calls function(T()), where T is the C++ type of `type`.
 template <typename Function>
 auto WithType(ElementType type, Function function) {
   switch (type) {

@@ -24,13 +24,13 @@ enum class ElementType {
   kFloat64,
 };
 
-// "uint8", "float32": as NumPy says it.
+// NumPy's name of the type: "uint8", "float32".
 absl::string_view TypeName(ElementType type);
 int64_t TypeSize(ElementType type);
 bool IsInteger(ElementType type);
 
-// What becomes of a number in an input: (scale x number - mean) / stddev, in
-// float32, rounded one by one.
+// The scaling of a number in an input: (scale x number - mean) / stddev, in
+// float32, with each operation rounded.
 struct InputScaling {
   float scale = 1;
   float mean = 0;
@@ -39,7 +39,7 @@ struct InputScaling {
   float Of(float number) const { return (number * scale - mean) / stddev; }
 };
 
-// The numbers from `from` on, as many as `to` takes.
+// Reads numbers from `from` on until `to` is full.
 void ReadNumbers(ElementType type, bool big_endian, const uint8_t* from,
                  const InputScaling& scaling, absl::Span<float> to);
 
@@ -52,25 +52,25 @@ struct TypedArray {
   // At least one dimension; each is at least 1.
   std::vector<int64_t> shape;
   absl::Span<const uint8_t> bytes;
-  // Keeps the bytes.
+  // Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  // Whether they are in a mapped file.
+  // Whether the bytes are in a mapped file.
   bool mapped = false;
   // For messages: the file, and the array in it.
   std::string place;
-  // What a digest says of type and shape.
+  // Type and shape, as included in a digest.
   std::string header;
 
   int64_t rows() const { return shape[0]; }
-  // Elements in one of them.
+  // The number of elements in a row.
   int64_t row_size() const;
 
-  // Element `index` of all, of a type of integers; of a uint64 that no int64
-  // holds, the greatest int64.
+  // Element `index` of all, for an integer type; a uint64 that does not fit
+  // becomes the greatest int64.
   int64_t IntegerAt(int64_t index) const;
   // Element `index` of all, rounded to float32.
   float FloatAt(int64_t index) const;
-  // The elements from `first` on, as many as `to` takes.
+  // Reads the elements from `first` on until `to` is full.
   void ReadFloats(int64_t first, const InputScaling& scaling,
                   absl::Span<float> to) const;
 };

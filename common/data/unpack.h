@@ -16,27 +16,29 @@
 
 namespace holdfast {
 
-// How data files are read when they are opened.
+// Options for reading data files when they are opened.
 struct ReadingOptions {
-  // That parse text, at least 1; the examples do not depend on it.
+  // The number of threads that parse text, at least 1; the examples do not
+  // depend on it.
   int threads = 1;
-  // Keeps what is unpacked or parsed. Null: that is kept in memory.
+  // Keeps unpacked or parsed contents. Null: they are kept in memory.
   const DataCache* cache = nullptr;
-  // Null: nobody is told.
+  // Null for no reports.
   ReadingProgress* progress = nullptr;
 };
 
 struct Unpacked {
   absl::Span<const uint8_t> bytes;
-  // Keeps the bytes.
+  // Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  // Whether they are mapped, or in memory.
+  // Whether the bytes are mapped; otherwise they are in memory.
   bool mapped = false;
 };
 
-// What `write` makes of the file at `path`: in the cache if there is one, and
-// in memory otherwise. `what` tells apart what is made of one file. Errors:
-// those of `write` and DataCache.
+// The bytes that `write` makes from the file at `path`: in the cache if there
+// is one, and in memory otherwise. `what` distinguishes entries made from the
+// same file.
+// Errors: those of `write` and DataCache.
 absl::StatusOr<Unpacked> Unpack(
     const ReadingOptions& options, absl::string_view kind,
     const std::string& path, absl::string_view what,

@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-// Deflate makes at most 1032 bytes of one (258 bytes from two bits at best).
+// Deflate expands one byte to at most 1032 (at best, two bits give 258 bytes).
 constexpr int64_t kGreatestInflation = 1032;
 
 }  // namespace
@@ -115,9 +115,9 @@ absl::StatusOr<size_t> UnpackedFile::ReadGzip(uint8_t* data, size_t size) {
     if (absl::Status status = Fill(); !status.ok()) return status;
     if (between_members_) {
       if (begin_ == end_) break;
-      // A magic cut by the chunk's end shows up as damage in inflate() below.
+      // A magic split by the chunk's end shows up as damage in inflate() below.
       if (chunk_[begin_] != 0x1f) {
-        return GzipError(done, "bytes behind the end of the gzip data");
+        return GzipError(done, "bytes after the end of the gzip data");
       }
       inflateReset(&inflate_);
       between_members_ = false;

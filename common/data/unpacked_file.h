@@ -16,15 +16,15 @@
 
 namespace holdfast {
 
-// A file's bytes in order, unpacked if it is gzip (RFC 1952, one member or
-// several). What is in the file decides which it is, not its name.
+// Reads a file's bytes in order, unpacked if it is gzip (RFC 1952, one member
+// or several). This is determined by the file's contents, not its name.
 //
 // Thread-compatible.
 class UnpackedFile {
  public:
   // `kind` names the format in errors: "IDX".
-  // Errors: as the system says (NOT_FOUND, PERMISSION_DENIED, ...);
-  // INVALID_ARGUMENT for what is no regular file; RESOURCE_EXHAUSTED.
+  // Errors: those of the system (NOT_FOUND, PERMISSION_DENIED, ...);
+  // INVALID_ARGUMENT if `path` is not a regular file; RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<UnpackedFile>> Open(
       const std::string& path, absl::string_view kind);
 
@@ -34,8 +34,8 @@ class UnpackedFile {
   UnpackedFile& operator=(const UnpackedFile&) = delete;
 
   // Fills `data` with the next `size` bytes and returns how many there were:
-  // fewer than asked only at the end, which in a gzip file means that all its
-  // checksums hold.
+  // fewer than `size` only at the end, which in a gzip file means that all its
+  // checksums are correct.
   // Errors: DATA_LOSS for damaged gzip data; those of the system.
   absl::StatusOr<size_t> Read(uint8_t* data, size_t size);
 
@@ -45,15 +45,15 @@ class UnpackedFile {
 
   bool is_gzip() const { return gzip_; }
 
-  // Bytes read so far, unpacked.
+  // The number of unpacked bytes read so far.
   int64_t offset() const { return offset_; }
 
-  // Of the file as it lies on the disk.
+  // The size of the file on disk.
   int64_t file_size() const { return file_size_; }
-  // Of those, how many have been read from it.
+  // How many of these bytes have been read.
   int64_t file_offset() const { return file_offset_ - (end_ - begin_); }
 
-  // The most that can be in the file, unpacked.
+  // An upper bound of the file's unpacked size.
   int64_t greatest_size() const;
 
  private:
@@ -62,12 +62,13 @@ class UnpackedFile {
 
   absl::Status Init();
   absl::Status SystemError(int error) const;
-  // Reads the next chunk once all of the last is used. Leaves none at the end.
+  // Reads the next chunk once the last one is used up. The chunk is empty at
+  // the end of the file.
   absl::Status Fill();
   bool AtGzipMember() const;
   absl::StatusOr<size_t> ReadPlain(uint8_t* data, size_t size);
   absl::StatusOr<size_t> ReadGzip(uint8_t* data, size_t size);
-  // `done`: unpacked bytes beyond offset().
+  // `done`: the number of unpacked bytes beyond offset().
   absl::Status GzipError(size_t done, absl::string_view what) const;
   // "cannot read IDX file "..."".
   std::string Failure() const;
@@ -78,15 +79,15 @@ class UnpackedFile {
   int64_t file_size_ = 0;
   int64_t offset_ = 0;
 
-  // What of the file is not used yet: chunk_[begin_, end_).
+  // The bytes read but not used yet are chunk_[begin_, end_).
   std::array<uint8_t, 64 << 10> chunk_;
   size_t begin_ = 0;
   size_t end_ = 0;
-  // Of the chunk's end.
+  // The offset of the chunk's end in the file.
   int64_t file_offset_ = 0;
 
   bool gzip_ = false;
-  // A member has ended and the next, if any, has not begun.
+  // Whether a member has ended and the next, if any, has not begun.
   bool between_members_ = false;
   z_stream inflate_ = {};
 };

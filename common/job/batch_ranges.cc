@@ -12,15 +12,15 @@ namespace {
 
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
-// Sums and products that stay at kMax where they would pass it.
+// Sums and products that saturate at kMax.
 uint64_t Sum(uint64_t a, uint64_t b) { return a > kMax - b ? kMax : a + b; }
 uint64_t Product(uint64_t a, uint64_t b) {
   uint64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? kMax : product;
 }
 
-// The batch of `seat` in `step`, of steps of `seats`; nothing where its end
-// cannot be counted. A ticket's batch is that of a step with one seat.
+// The batch of `seat` in `step`, if steps have `seats` seats; nothing if its
+// end overflows. A ticket's batch is the batch of a step with one seat.
 std::optional<PositionRange> Find(const BatchRanges::Options& options,
                                   uint64_t seats, uint64_t step,
                                   uint64_t seat) {
@@ -50,7 +50,7 @@ absl::StatusOr<PositionRange> BatchRanges::OfSeat(uint64_t step,
   return absl::OutOfRangeError(absl::StrCat(
       "the examples of seat ", seat, " in step ", step, " (",
       options_.seats_per_step, " seats x ", options_.batch_size,
-      " examples a step) lie beyond 2^63 - 1 in the training stream"));
+      " examples a step) are beyond 2^63 - 1 in the training stream"));
 }
 
 absl::StatusOr<PositionRange> BatchRanges::OfTicket(uint64_t index) const {
@@ -58,7 +58,7 @@ absl::StatusOr<PositionRange> BatchRanges::OfTicket(uint64_t index) const {
   if (range.has_value()) return *range;
   return absl::OutOfRangeError(absl::StrCat(
       "the examples of ticket ", index, " (", options_.batch_size,
-      " examples each) lie beyond 2^63 - 1 in the training stream"));
+      " examples each) are beyond 2^63 - 1 in the training stream"));
 }
 
 }  // namespace holdfast

@@ -27,7 +27,7 @@ Ends EndsOf(const absl::StatusOr<PositionRange>& range) {
   return {range->begin, range->begin + range->count};
 }
 
-// Of all seats of the first `steps` steps.
+// The ranges of all seats of the first `steps` steps.
 std::vector<Ends> BySteps(const BatchRanges::Options& options, uint64_t steps) {
   const BatchRanges ranges(options);
   std::vector<Ends> all;
@@ -88,15 +88,16 @@ TEST(BatchRangesTest, ShortLastBatches) {
   EXPECT_THAT(ByTickets(options, 7),
               ElementsAre(Ends{0, 4}, Ends{4, 8}, Ends{8, 10}, Ends{10, 14},
                           Ends{14, 18}, Ends{18, 20}, Ends{20, 24}));
-  // With one seat a step is a batch.
+  // With one seat, a step is one batch.
   EXPECT_EQ(BySteps(options, 7), ByTickets(options, 7));
-  // Two: the second step of an epoch has a short seat and an empty one.
+  // With two seats, the second step of an epoch has a short seat and an empty
+  // one.
   options.seats_per_step = 2;
   EXPECT_THAT(
       BySteps(options, 4),
       ElementsAre(Ends{0, 4}, Ends{4, 8}, Ends{8, 10}, Ends{10, 10},
                   Ends{10, 14}, Ends{14, 18}, Ends{18, 20}, Ends{20, 20}));
-  // Four, more than an epoch has: each step is one.
+  // Four seats, more than an epoch has batches: each epoch is one step.
   options.seats_per_step = 4;
   EXPECT_THAT(
       BySteps(options, 2),
@@ -108,21 +109,22 @@ TEST(BatchRangesTest, ShortLastBatchesOfABatchThatIsTheEpoch) {
   BatchRanges::Options options;
   options.short_last_batch = true;
   options.seats_per_step = 2;
-  // More than there are.
+  // More than exist.
   options.num_examples = 3;
   options.batch_size = 5;
   EXPECT_THAT(ByTickets(options, 2), ElementsAre(Ends{0, 3}, Ends{3, 6}));
   EXPECT_THAT(BySteps(options, 2),
               ElementsAre(Ends{0, 3}, Ends{3, 3}, Ends{3, 6}, Ends{6, 6}));
-  // Just as many.
+  // Exactly as many.
   options.batch_size = 3;
   EXPECT_THAT(ByTickets(options, 2), ElementsAre(Ends{0, 3}, Ends{3, 6}));
   EXPECT_THAT(BySteps(options, 2),
               ElementsAre(Ends{0, 3}, Ends{3, 3}, Ends{3, 6}, Ends{6, 6}));
 }
 
-// However the data are cut, whole epochs are made of every position once, in
-// rising order, and the job's length in steps and tickets is what ends there.
+// However the data are cut, whole epochs contain every position once, in
+// increasing order, and the job's length in steps and tickets ends exactly
+// there.
 TEST(BatchRangesTest, EpochsAreWhole) {
   constexpr int kEpochs = 3;
   for (const int64_t n : {1, 2, 3, 7, 12, 13}) {
@@ -161,7 +163,7 @@ TEST(BatchRangesTest, EpochsAreWhole) {
               }
               at = end;
             }
-            // All of the epochs, and nothing more than the last step needs.
+            // All of the epochs, and no more than the last step needs.
             EXPECT_GE(at, kEpochs * n);
             EXPECT_LT(at, kEpochs * n + (short_last ? 1 : step));
           }
@@ -202,15 +204,15 @@ TEST(BatchRangesTest, RefusesWhatCannotBeCounted) {
             of(max, 1000000000, 65536, short_last).OfSeat(1000000000000000, 3)),
         out_of_range);
   }
-  // Seats that together pass it.
+  // Seats that pass the limit only together.
   EXPECT_EQ(EndsOf(of(5, max, max, true).OfSeat(1, 0)), Ends(5, 10));
   EXPECT_EQ(EndsOf(of(5, max, max, true).OfSeat(1, max - 1)), Ends(10, 10));
   EXPECT_THAT(of(1, 100, 2, false).OfSeat(kMax, 1).status().message(),
               HasSubstr("the examples of seat 1 in step 9223372036854775807 (2 "
-                        "seats x 100 examples a step) lie beyond 2^63 - 1"));
+                        "seats x 100 examples a step) are beyond 2^63 - 1"));
   EXPECT_THAT(of(1, 100, 2, false).OfTicket(kMax).status().message(),
               HasSubstr("the examples of ticket 9223372036854775807 (100 "
-                        "examples each) lie beyond 2^63 - 1"));
+                        "examples each) are beyond 2^63 - 1"));
 }
 
 }  // namespace

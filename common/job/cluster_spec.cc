@@ -26,7 +26,8 @@ using ::google::protobuf::Value;
 using Jobs = std::map<std::string, ClusterSpec::Tasks>;
 
 constexpr char kJobNames[] = "ps, worker, chief or evaluator";
-// Of a --cluster_spec file: far above that of the largest cluster.
+// The limit for a --cluster_spec file, far above the size for the largest
+// cluster.
 constexpr size_t kMaxFileBytes = 4 << 20;
 
 absl::Status Error(absl::string_view message) {
@@ -39,7 +40,7 @@ absl::Status Within(absl::string_view where, const absl::Status& status) {
                       absl::StrCat(where, ": ", status.message()));
 }
 
-// TensorFlow's first name of the chief was "master".
+// TensorFlow's former name for the chief is "master".
 std::string CanonicalJob(absl::string_view job) {
   return job == "master" ? kChiefJob : std::string(job);
 }
@@ -53,7 +54,7 @@ absl::Status CheckJobName(absl::string_view job) {
 }
 
 bool IsIpv6(const std::string& host) {
-  // A zone, as in fe80::1%eth0, is no business of inet_pton.
+  // inet_pton does not accept a zone, as in fe80::1%eth0.
   in6_addr address;
   return inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(),
                    &address) == 1;
@@ -68,7 +69,7 @@ bool IsHostName(absl::string_view host) {
   return true;
 }
 
-// A decimal without sign or white space, below `limit`.
+// Parses a decimal number below `limit`, without sign or white space.
 std::optional<uint32_t> ParseDecimal(absl::string_view text, uint32_t limit) {
   uint32_t value;
   for (const char c : text) {
@@ -103,8 +104,8 @@ const Value* Find(const Struct& object, const std::string& key) {
   return it == object.fields().end() ? nullptr : &it->second;
 }
 
-// protobuf's message about JSON, in one line. Its second line is the text
-// around the error, and the third has a caret below the place.
+// protobuf's error message about JSON, as one line. The original's second line
+// is the text around the error, and its third has a caret below the place.
 std::string WithPlace(absl::string_view message) {
   const std::vector<absl::string_view> lines = absl::StrSplit(message, '\n');
   absl::string_view what = absl::StripAsciiWhitespace(lines[0]);
@@ -134,8 +135,8 @@ absl::StatusOr<Struct> ParseJson(absl::string_view json) {
   return object;
 }
 
-// Adds the tasks that `host` stands for, one or, with braces, as many as stand
-// in them. Those behind the most that there may be are refused later.
+// Adds the tasks that `host` stands for: one, or with braces, the number in
+// them. Make rejects too many tasks.
 absl::Status AddHosts(absl::string_view host, ClusterSpec::Tasks* tasks) {
   if (tasks->size() > ClusterSpec::kMaxTasks) return absl::OkStatus();
   const size_t open = host.find('{');
@@ -149,7 +150,7 @@ absl::Status AddHosts(absl::string_view host, ClusterSpec::Tasks* tasks) {
       !absl::SimpleAtoi(host.substr(open + 1, close - open - 1), &count) ||
       count < 1 || count > ClusterSpec::kMaxTasks) {
     return Error(absl::StrCat(
-        "\"", host, "\": in braces there must be the number of tasks, 1 to ",
+        "\"", host, "\": the braces must contain the number of tasks, 1 to ",
         ClusterSpec::kMaxTasks));
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -215,7 +216,7 @@ absl::StatusOr<Jobs> ParseJobs(const Struct& object) {
     return ParseJobs(wrapped->struct_value());
   }
   Jobs jobs;
-  // A protobuf map has no order of its own; errors should.
+  // A protobuf map has no defined order; errors should have one.
   const std::map<std::string, Value> fields(object.fields().begin(),
                                             object.fields().end());
   for (const auto& [name, value] : fields) {
@@ -276,11 +277,11 @@ absl::StatusOr<ClusterSpec> FromFlagOrFile(const std::string& flag) {
   return cluster;
 }
 
-// A task, and what named it.
+// A task, and the flags or variable that named it.
 struct Named {
   TaskId task;
   std::string origin;
-  // By the first name of the chief.
+  // Named by the chief's former name, "master".
   bool is_master = false;
 };
 
@@ -291,7 +292,7 @@ Named NamedAs(absl::string_view job, uint32_t index) {
   return named;
 }
 
-// The task of a parsed TF_CONFIG, its index a number or a string.
+// The task of a parsed TF_CONFIG; its index may be a number or a string.
 absl::StatusOr<Named> ParseTask(const Struct& config) {
   const Value* task = Find(config, "task");
   if (task == nullptr) {
@@ -325,13 +326,13 @@ absl::StatusOr<Named> ParseTask(const Struct& config) {
   return NamedAs(type->string_value(), *number);
 }
 
-// The task that the flags or else `tf_config` name.
+// The task that the flags name, or otherwise `tf_config`.
 absl::StatusOr<Named> NamedTask(const ClusterFlags& flags,
                                 absl::string_view tf_config) {
   if (flags.job_name.empty() && !flags.task_index.has_value()) {
     if (tf_config.empty()) {
       return Error(
-          "which task is this? Give --job_name and --task_index, or set "
+          "the task is not known: give --job_name and --task_index, or set "
           "TF_CONFIG with a \"task\"");
     }
     const absl::StatusOr<Struct> config = ParseJson(tf_config);
@@ -386,13 +387,13 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
       return error("has no IPv6 address in its brackets");
   } else if (!IsHostName(result.host)) {
     return error(
-        "has a host with characters that no host name has (an IPv6 address "
-        "stands in brackets: [::1]:80)");
+        "has a host with characters that are not allowed in host names (write "
+        "an IPv6 address in brackets: [::1]:80)");
   }
   const std::optional<uint32_t> port =
       ParseDecimal(address.substr(colon + 1), 65536);
   if (!port.has_value() || *port == 0) {
-    return error("has no port from 1 to 65535");
+    return error("needs a port from 1 to 65535");
   }
   result.port = static_cast<uint16_t>(*port);
   return result;
@@ -415,13 +416,13 @@ bool IsLoopback(absl::string_view host) {
 
 namespace {
 
-// One spelling for all of the same address, as far as that is certain without a
-// look-up.
+// One spelling for all spellings of an address, as far as that is possible
+// without resolving names.
 std::string CanonicalAddress(HostPort address) {
   std::string& host = address.host;
   absl::AsciiStrToLower(&host);
   if (host.back() == '.') host.pop_back();
-  // A ps that is to listen there takes the IPv4 address.
+  // A ps that listens on "localhost" uses the IPv4 address.
   if (host == "localhost") host = "127.0.0.1";
   in6_addr v6;
   if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
@@ -463,8 +464,8 @@ absl::StatusOr<ClusterSpec> ClusterSpec::FromHosts(
 }
 
 absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
-  // Addresses already seen, by their canonical form: as they were given, and
-  // whose they are.
+  // Addresses already seen, by their canonical form: the address as given and
+  // the task that has it.
   std::map<std::string, std::pair<std::string, TaskId>> seen;
   for (auto it = jobs.begin(); it != jobs.end();) {
     auto& [job, tasks] = *it;
@@ -500,15 +501,15 @@ absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
 
   const auto ps = jobs.find(kPsJob);
   if (ps == jobs.end()) {
-    return Error("no ps: the cluster needs one at least");
+    return Error("no ps: the cluster needs at least one");
   }
   for (const auto& [job, tasks] : jobs) {
     uint32_t expected = 0;
     for (const auto& [index, address] : tasks) {
       if (index != expected) {
         return Error(absl::StrCat(
-            "job \"", job, "\" has a task ", index, " and no task ", expected,
-            ": name every task, for the job counts them"));
+            "job \"", job, "\" has a task ", index, " but no task ", expected,
+            ": list every task, because the job counts them"));
       }
       ++expected;
     }
@@ -517,10 +518,10 @@ absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
   if (chief != jobs.end()) {
     if (chief->second.size() > 1) {
       return Error(absl::StrCat("job \"chief\" has ", chief->second.size(),
-                                " tasks: at most one can be"));
+                                " tasks: at most one is allowed"));
     }
   } else if (jobs.count(kWorkerJob) == 0) {
-    return Error("no worker and no chief: the cluster needs one at least");
+    return Error("no worker and no chief: the cluster needs at least one");
   }
   return ClusterSpec(std::move(jobs));
 }
@@ -585,11 +586,11 @@ absl::Status ClusterSpec::CheckPsAreLocal() const {
 absl::StatusOr<uint32_t> ClusterSpec::ReplicaIndex(const TaskId& task) const {
   const absl::Status status = CheckTask(task);
   if (!status.ok()) return status;
-  // They are in the order of TaskId, too: "chief" < "worker".
+  // The replicas are sorted by TaskId, too: "chief" < "worker".
   const auto it = std::lower_bound(replicas_.begin(), replicas_.end(), task);
   if (it == replicas_.end() || *it != task) {
-    return Error(absl::StrCat(task.ToString(),
-                              " does not train: only chief and worker do"));
+    return Error(absl::StrCat(
+        task.ToString(), " does not train: only the chief and workers do"));
   }
   return static_cast<uint32_t>(it - replicas_.begin());
 }
@@ -603,7 +604,7 @@ absl::StatusOr<TaskId> ClusterSpec::ReplicaTask(uint32_t replica) const {
 }
 
 std::string ClusterSpec::ToJson() const {
-  // Names and addresses have no character that JSON would escape.
+  // Names and addresses contain no characters that JSON would escape.
   std::vector<std::string> lines;
   for (const auto& [job, tasks] : jobs_) {
     const auto entry = [](std::string* out, const auto& task) {
@@ -640,7 +641,7 @@ absl::StatusOr<ClusterSpec> ResolveCluster(const ClusterFlags& flags,
   }
   if (tf_config.empty()) {
     return Error(
-        "which cluster is this? Give --cluster_spec, or --ps_hosts and "
+        "the cluster is not known: give --cluster_spec, or --ps_hosts and "
         "--worker_hosts, or set TF_CONFIG");
   }
   const absl::StatusOr<Struct> config = ParseJson(tf_config);

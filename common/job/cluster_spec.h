@@ -1,4 +1,5 @@
-// Where the tasks of a cluster are, in the forms that TensorFlow's users know.
+// The tasks of a cluster and their addresses, in the forms that TensorFlow's
+// users know.
 //
 //   {"ps": ["a:2222", "b:2222"], "worker": {"0": "c:2222"}}   lists or maps
 //   {"ps": ["ps-{2}.net:2222"], ...}   ps-0.net:2222, ps-1.net:2222
@@ -7,10 +8,10 @@
 //   --ps_hosts=ps-{2}.net:2222       ps-0.net:2222,ps-1.net:2222
 //   TF_CONFIG={"cluster": {...}, "task": {"type": "ps", "index": 0}}
 //
-// Jobs are "ps", "worker", "chief" and "evaluator"; "master" is another name of
-// "chief". Evaluators need not be listed, as in TensorFlow. *Replicas* are the
-// tasks that train: the chief, where one is listed, and then the workers in the
-// order of their indices.
+// Jobs are "ps", "worker", "chief" and "evaluator"; "master" is another name
+// for "chief". Evaluators need not be listed, as in TensorFlow. *Replicas* are
+// the tasks that train: the chief, if one is listed, and then the workers in
+// the order of their indices.
 #ifndef HOLDFAST_COMMON_JOB_CLUSTER_SPEC_H_
 #define HOLDFAST_COMMON_JOB_CLUSTER_SPEC_H_
 
@@ -27,7 +28,7 @@
 
 namespace holdfast {
 
-// An address taken apart.
+// A parsed address.
 struct HostPort {
   // A name or an IP address; an IPv6 address without its brackets.
   std::string host;
@@ -38,20 +39,21 @@ struct HostPort {
   std::string ToString() const;
 };
 
-// Takes "host:port" apart; an IPv6 address stands in brackets, "[::1]:80".
+// Parses "host:port"; an IPv6 address is in brackets, "[::1]:80".
 // Errors: INVALID_ARGUMENT, saying what is wrong with `address`.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
-// Whether what listens on `host` can be reached from this machine alone: 127/8,
-// ::1 (with or without brackets) and "localhost". Other names are not resolved.
+// Whether a server that listens on `host` can be reached only from this
+// machine: 127/8, ::1 (with or without brackets) and "localhost". Other names
+// are not resolved.
 bool IsLoopback(absl::string_view host);
 
 // The tasks of a cluster and their addresses.
 //
-// An immutable value: safe from any thread, copied at the cost of its strings.
-// Invariants: at least one ps; at least one replica; at most one chief; the
-// indices of a job have no gap and are below kMaxTasks; every address is well
-// formed and stands once, whichever way it is spelled ("localhost" is
+// An immutable value: safe from any thread; copying costs as much as copying
+// its strings. Invariants: at least one ps; at least one replica; at most one
+// chief; the indices of a job have no gaps and are below kMaxTasks; every
+// address is well formed and occurs once, however it is spelled ("localhost" is
 // 127.0.0.1; other names are not looked up).
 class ClusterSpec {
  public:
@@ -59,20 +61,20 @@ class ClusterSpec {
 
   static constexpr uint32_t kMaxTasks = 65536;
 
-  // From TensorFlow's JSON, wrapped or not. In a list an address may stand for
-  // several, as for FromHosts. Whatever stands beside "cluster" in the wrapped
-  // form is ignored.
+  // Parses TensorFlow's JSON, wrapped or not. In a list, an address may stand
+  // for several, as in FromHosts. In the wrapped form, everything but "cluster"
+  // is ignored.
   // Errors: INVALID_ARGUMENT, naming what is wrong and where.
   static absl::StatusOr<ClusterSpec> FromJson(absl::string_view json);
 
-  // From lists of addresses, separated by commas; empty where a job has no
-  // task. An address with a number in braces, "ps-{N}.net:2222", stands for N
-  // addresses, with 0 to N - 1 in its place. Errors: as FromJson.
+  // Parses lists of addresses, separated by commas; a list is empty if the job
+  // has no tasks. An address with a number in braces, "ps-{N}.net:2222", stands
+  // for N addresses, with 0 to N - 1 in its place. Errors: as FromJson.
   static absl::StatusOr<ClusterSpec> FromHosts(absl::string_view ps_hosts,
                                                absl::string_view worker_hosts,
                                                absl::string_view chief_hosts);
 
-  // Addresses by job and index. Jobs without tasks are not in it.
+  // Addresses by job and index. Jobs without tasks are not included.
   const std::map<std::string, Tasks>& jobs() const { return jobs_; }
 
   uint32_t num_ps() const;
@@ -81,21 +83,21 @@ class ClusterSpec {
     return static_cast<uint32_t>(replicas_.size());
   }
 
-  // Whether the spec has the task. Evaluators need not be listed: nobody calls
-  // them.
+  // Whether the spec has the task. Evaluators need not be listed, because no
+  // task calls them.
   // Errors: INVALID_ARGUMENT, saying what it has instead.
   absl::Status CheckTask(const TaskId& task) const;
 
   // Errors: as CheckTask, and for an evaluator that is not listed.
   absl::StatusOr<std::string> Address(const TaskId& task) const;
 
-  // Whether no ps can be reached from another machine: what is not encrypted
+  // Checks that no ps can be reached from another machine: unencrypted traffic
   // must not leave this one.
-  // Errors: INVALID_ARGUMENT, naming the first that can.
+  // Errors: INVALID_ARGUMENT, naming the first ps that can be reached.
   absl::Status CheckPsAreLocal() const;
 
   // The place of `task` among the replicas, from 0.
-  // Errors: as CheckTask, and for a task that is no replica.
+  // Errors: as CheckTask, and for a task that is not a replica.
   absl::StatusOr<uint32_t> ReplicaIndex(const TaskId& task) const;
 
   // Errors: INVALID_ARGUMENT for an index past the last replica.
@@ -104,11 +106,11 @@ class ClusterSpec {
   // All replicas, by replica index.
   const std::vector<TaskId>& replicas() const { return replicas_; }
 
-  // JSON that FromJson reads: lists, jobs in alphabetic order.
+  // JSON that FromJson reads: lists, with the jobs in alphabetical order.
   std::string ToJson() const;
 
  private:
-  // Tests the class's invariants.
+  // Checks the class's invariants.
   static absl::StatusOr<ClusterSpec> Make(std::map<std::string, Tasks> jobs);
 
   explicit ClusterSpec(std::map<std::string, Tasks> jobs);
@@ -117,8 +119,8 @@ class ClusterSpec {
   std::vector<TaskId> replicas_;
 };
 
-// What a daemon was told on its command line about the cluster and itself.
-// Empty fields were not given.
+// The flags with which a daemon learns about the cluster and its own task.
+// Fields that were not given are empty.
 struct ClusterFlags {
   // --cluster_spec: JSON, if its first character other than white space is '{';
   // otherwise the path of a file with JSON.
@@ -137,20 +139,21 @@ struct ResolvedTask {
   TaskId task;
 };
 
-// The cluster that the flags tell of, or else `tf_config`, the value of
-// TF_CONFIG in the environment (empty: not set). Reads no environment, and no
-// file but that of --cluster_spec. TF_CONFIG is not even parsed where flags say
-// all. Errors: INVALID_ARGUMENT when nothing names a cluster, when
-// --cluster_spec and
-// --ps_hosts (or one of its kin) both do, and as FromJson and FromHosts;
-// NOT_FOUND when the file cannot be read. All name the flag or TF_CONFIG.
+// The cluster that the flags describe, or otherwise `tf_config`, the value of
+// the environment variable TF_CONFIG (empty if not set). Does not read the
+// environment, and no file except that of --cluster_spec. TF_CONFIG is not even
+// parsed if the flags name the cluster.
+// Errors: INVALID_ARGUMENT when nothing names a cluster, when both
+// --cluster_spec and one of the --*_hosts flags do, and as FromJson and
+// FromHosts; NOT_FOUND when the file cannot be read. Each error names the flag
+// or TF_CONFIG.
 absl::StatusOr<ClusterSpec> ResolveCluster(const ClusterFlags& flags,
                                            absl::string_view tf_config);
 
-// The cluster, as ResolveCluster, and the task that this process is: of
-// --job_name with --task_index, or else of TF_CONFIG. Errors: as
-// ResolveCluster; INVALID_ARGUMENT when nothing names a task, when one flag of
-// the two is missing, and when the cluster has no such task.
+// The cluster, as in ResolveCluster, and this process's task: from --job_name
+// and --task_index, or otherwise from TF_CONFIG.
+// Errors: as ResolveCluster; INVALID_ARGUMENT when nothing names a task, when
+// one of the two flags is missing, and when the cluster has no such task.
 absl::StatusOr<ResolvedTask> ResolveTask(const ClusterFlags& flags,
                                          absl::string_view tf_config);
 

@@ -29,7 +29,7 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message());
 }
 
-// Writes `text` to a file of its own and returns the path.
+// Writes `text` to a new file and returns its path.
 std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
   std::ofstream(path, std::ios::binary) << text;
@@ -69,23 +69,23 @@ TEST(ParseHostPortTest, Refused) {
       {"[::1]", "\"[::1]\" has no port"},
       {":80", "\":80\" has no host: write host:port"},
       {":", "has no host"},
-      {"host:", "has no port from 1 to 65535"},
-      {"host:x", "has no port from 1 to 65535"},
-      {"host:0", "has no port from 1 to 65535"},
-      {"host:-1", "has no port from 1 to 65535"},
-      {"host:+1", "has no port from 1 to 65535"},
-      {"host: 1", "has no port from 1 to 65535"},
-      {"host:65536", "has no port from 1 to 65535"},
-      {"host:99999999999999999999", "has no port from 1 to 65535"},
-      {"::1", "stands in brackets"},
-      {"::1:80", "stands in brackets"},
-      {"[::1:80", "stands in brackets"},
+      {"host:", "needs a port from 1 to 65535"},
+      {"host:x", "needs a port from 1 to 65535"},
+      {"host:0", "needs a port from 1 to 65535"},
+      {"host:-1", "needs a port from 1 to 65535"},
+      {"host:+1", "needs a port from 1 to 65535"},
+      {"host: 1", "needs a port from 1 to 65535"},
+      {"host:65536", "needs a port from 1 to 65535"},
+      {"host:99999999999999999999", "needs a port from 1 to 65535"},
+      {"::1", "in brackets"},
+      {"::1:80", "in brackets"},
+      {"[::1:80", "in brackets"},
       {"[]:80", "has no IPv6 address in its brackets"},
       {"[localhost]:80", "has no IPv6 address in its brackets"},
-      {"http://host:80", "characters that no host name has"},
-      {"my host:80", "characters that no host name has"},
-      {"host\n:80", "characters that no host name has"},
-      {"ho\"st:80", "characters that no host name has"},
+      {"http://host:80", "characters that are not allowed in host names"},
+      {"my host:80", "characters that are not allowed in host names"},
+      {"host\n:80", "characters that are not allowed in host names"},
+      {"ho\"st:80", "characters that are not allowed in host names"},
   };
   for (const auto& test : kCases) {
     const auto parsed = ParseHostPort(test.address);
@@ -154,7 +154,7 @@ TEST(ClusterSpecTest, TasksAndReplicas) {
               ElementsAre(std::pair<const uint32_t, std::string>(0, "a:1"),
                           std::pair<const uint32_t, std::string>(1, "b:2")));
 
-  // Nobody calls an evaluator.
+  // No task calls an evaluator.
   EXPECT_EQ(spec.CheckTask({"evaluator", 3}), absl::OkStatus());
   EXPECT_EQ(Spec(kTwoByTwo).CheckTask({"evaluator", 0}), absl::OkStatus());
   EXPECT_THAT(Message(spec.Address({"evaluator", 1}).status()),
@@ -228,10 +228,10 @@ TEST(ClusterSpecTest, Refused) {
        "unknown job \"workers\": must be ps, worker, chief or evaluator"},
       {R"({"ps": ["a:1"], "": ["b:1"]})", "unknown job \"\""},
       {R"({"ps": ["a:1"], "chief": ["b:1", "c:1"]})",
-       "job \"chief\" has 2 tasks: at most one can be"},
+       "job \"chief\" has 2 tasks: at most one is allowed"},
       {R"({"ps": ["a:1"], "chief": ["b:1"], "master": ["c:1"]})", "two chiefs"},
       {R"({"ps": ["a:1"], "chief": {"1": "b:1"}})",
-       "job \"chief\" has a task 1 and no task 0"},
+       "job \"chief\" has a task 1 but no task 0"},
       {R"({"cluster": 7})", "\"cluster\" must be an object, is the number 7"},
       {R"({"cluster": {}})", "no ps"},
       // Tasks.
@@ -252,19 +252,19 @@ TEST(ClusterSpecTest, Refused) {
       {R"({"ps": {"4294967296": "a:1"}})", "is not a task index"},
       {R"({"ps": {"0": "a:1", "00": "b:1"}})", "task 0 is listed twice"},
       {R"({"ps": {"0": "a:1", "2": "b:1"}, "worker": ["c:1"]})",
-       "job \"ps\" has a task 2 and no task 1"},
+       "job \"ps\" has a task 2 but no task 1"},
       {R"({"ps": {"1": "a:1"}, "worker": ["c:1"]})",
-       "job \"ps\" has a task 1 and no task 0"},
+       "job \"ps\" has a task 1 but no task 0"},
       // Addresses.
       {R"({"ps": ["a"], "worker": ["c:1"]})",
        "job \"ps\", task 0: \"a\" has no port: write host:port"},
       {R"({"ps": ["a:1"], "worker": ["c:1", ""]})",
        "job \"worker\", task 1: an empty address"},
       {R"({"ps": ["a:70000"], "worker": ["c:1"]})",
-       "\"a:70000\" has no port from 1 to 65535"},
+       "\"a:70000\" needs a port from 1 to 65535"},
       {R"({"ps": [":1"], "worker": ["c:1"]})", "\":1\" has no host"},
       {R"({"ps": ["a-{x}:1"], "worker": ["c:1"]})",
-       "job \"ps\": \"a-{x}:1\": in braces there must be the number of tasks"},
+       "job \"ps\": \"a-{x}:1\": the braces must contain the number of tasks"},
       {R"({"ps": ["a:1"], "worker": ["A:01"]})",
        "/job:ps/task:0 and /job:worker/task:0 have the same address: a:1 and "
        "A:1"},
@@ -315,12 +315,12 @@ TEST(ClusterSpecTest, RefusedHosts) {
       {"a:1", "b:1,,c:1", "", "job \"worker\", task 1: an empty address"},
       {"a:1", "b:1", "c:1,d:1", "job \"chief\" has 2 tasks"},
       {"a:1;b:1", "c:1", "", "\"a:1;b:1\" has a host with characters"},
-      {"a-{}:1", "c:1", "", "job \"ps\": \"a-{}:1\": in braces there must be"},
-      {"a-{0}:1", "c:1", "", "in braces there must be"},
-      {"a-{65537}:1", "c:1", "", "in braces there must be"},
-      {"a-{-1}:1", "c:1", "", "in braces there must be"},
-      {"a-{2:1", "c:1", "", "in braces there must be"},
-      {"a-}2{:1", "c:1", "", "in braces there must be"},
+      {"a-{}:1", "c:1", "", "job \"ps\": \"a-{}:1\": the braces must contain"},
+      {"a-{0}:1", "c:1", "", "the braces must contain"},
+      {"a-{65537}:1", "c:1", "", "the braces must contain"},
+      {"a-{-1}:1", "c:1", "", "the braces must contain"},
+      {"a-{2:1", "c:1", "", "the braces must contain"},
+      {"a-}2{:1", "c:1", "", "the braces must contain"},
       {"a-{2}-{2}:1", "c:1", "", "has a host with characters"},
       {"a-{40000}:1,b-{40000}:1", "c:1", "", "has 80000 tasks"},
   };
@@ -390,17 +390,17 @@ TEST(ResolveTaskTest, MasterIsChief) {
 
 TEST(ResolveTaskTest, FlagsWinOverTfConfig) {
   const std::string config = TfConfig(R"({"type": "ps", "index": 0})");
-  // The task alone.
+  // TF_CONFIG has only the task.
   auto resolved = ResolveTask(Flags("", "worker", 1), config);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->task, (TaskId{"worker", 1}));
   EXPECT_EQ(*resolved->cluster.Address(resolved->task), "d:4");
-  // The cluster alone.
+  // TF_CONFIG has only the cluster.
   const std::string other = R"({"ps": ["x:1"], "worker": ["y:1"]})";
   resolved = ResolveTask(Flags(other, "", std::nullopt), config);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(*resolved->cluster.Address(resolved->task), "x:1");
-  // Both: TF_CONFIG may be anything.
+  // The flags have both: TF_CONFIG may be anything.
   resolved = ResolveTask(Flags(other, "worker", 0), "no JSON");
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(*resolved->cluster.Address(resolved->task), "y:1");
@@ -424,8 +424,8 @@ TEST(ResolveTaskTest, Refused) {
     std::string error;
   } kCases[] = {
       // The cluster.
-      {ClusterFlags(), "", "which cluster is this? Give --cluster_spec"},
-      {Flags("", "ps", 0), "", "which cluster is this?"},
+      {ClusterFlags(), "", "the cluster is not known: give --cluster_spec"},
+      {Flags("", "ps", 0), "", "the cluster is not known?"},
       {two_sources, "", "--cluster_spec and --ps_hosts"},
       {chief_too, "", "exclude each other"},
       {bad_hosts, "",
@@ -443,7 +443,7 @@ TEST(ResolveTaskTest, Refused) {
        "TF_CONFIG: no worker"},
       // The task.
       {Flags(kTwoByTwo, "", std::nullopt), "",
-       "which task is this? Give --job_name and --task_index"},
+       "the task is not known: give --job_name and --task_index"},
       {Flags(kTwoByTwo, "", std::nullopt), "{}", "TF_CONFIG: no \"task\""},
       {Flags(kTwoByTwo, "", std::nullopt), "x", "TF_CONFIG: not a JSON"},
       {Flags(kTwoByTwo, "ps", std::nullopt), "",

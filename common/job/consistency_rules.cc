@@ -7,10 +7,10 @@
 namespace holdfast {
 namespace {
 
-// N of at most so many times M.
+// N may be at most this many times M.
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
 
-// Whether lost workers are gone on without.
+// Whether the job continues without lost workers.
 bool Continues(const ConsistencyFields& fields) {
   return fields.consistency.has_asynchronous() ||
          fields.lost_workers.policy() == proto::LostWorkers::CONTINUE;
@@ -39,7 +39,7 @@ absl::Status CheckSynchronous(const Replicas& replicas) {
   }
   if (replicas.continues && n > m) {
     return Invalid("replicas_to_aggregate is ", n, " of ", CountOf(m),
-                   ": where lost_workers.policy is CONTINUE it must be at most "
+                   ": if lost_workers.policy is CONTINUE, it must be at most "
                    "their number");
   }
   return absl::OkStatus();
@@ -60,7 +60,7 @@ std::vector<BrokenRule> FindBrokenConsistencyRules(
     if (lost.policy() == proto::LostWorkers::WAIT) {
       broken.push_back({"lost_workers.policy",
                         "must be CONTINUE in an asynchronous job, whose pushes "
-                        "wait for nobody, is WAIT"});
+                        "do not wait for other workers, is WAIT"});
       return broken;
     }
   }
@@ -90,12 +90,11 @@ std::vector<BrokenRule> FindBrokenConsistencyRules(
   const uint32_t most =
       lost.has_max_workers() ? lost.max_workers() : sync.total_num_replicas();
   if (most > 0 && sync.replicas_to_aggregate() > most) {
-    broken.push_back(
-        {"consistency.synchronous.replicas_to_aggregate",
-         absl::StrCat("must be at most the ", most,
-                      " workers that there may be where lost_workers.policy is "
-                      "CONTINUE, is ",
-                      sync.replicas_to_aggregate())});
+    broken.push_back({"consistency.synchronous.replicas_to_aggregate",
+                      absl::StrCat("must be at most the ", most,
+                                   " workers that there may be if "
+                                   "lost_workers.policy is CONTINUE, is ",
+                                   sync.replicas_to_aggregate())});
   }
   return broken;
 }
@@ -132,7 +131,7 @@ absl::StatusOr<Replicas> ResolveConsistency(const ConsistencyFields& fields,
   if (result.min_replicas > result.total) {
     return Invalid("lost_workers.min_replicas is ", result.min_replicas,
                    ", but there may be ", CountOf(result.total),
-                   ": set it to so many at most, or max_workers to more");
+                   ": set it to at most that number, or increase max_workers");
   }
   if (fields.consistency.has_asynchronous()) {
     const auto& async = fields.consistency.asynchronous();
@@ -148,8 +147,8 @@ absl::StatusOr<Replicas> ResolveConsistency(const ConsistencyFields& fields,
   }
 
   if (fields.examples == proto::BY_TICKET) result.examples = proto::BY_TICKET;
-  // The seats of a step are the workers that there may be; those of one that
-  // never comes would leave a gap in the examples of every step.
+  // A step has a seat for each worker that may exist; the seat of one that
+  // never joins would leave a gap in the examples of every step.
   if (result.total > workers && !result.by_ticket()) {
     return Invalid("lost_workers.max_workers is ", result.total,
                    ", but the cluster has ", workers,
@@ -189,7 +188,7 @@ void FillIn(const Replicas& replicas, proto::LostWorkers* lost_workers) {
   lost_workers->set_max_workers(replicas.total);
 }
 
-// As the range of Declaration.total_tickets.
+// The maximum of Declaration.total_tickets.
 constexpr uint64_t kMaxTickets = 1'000'000'000'000'000'000;
 
 absl::StatusOr<uint64_t> ResolveTickets(const Replicas& replicas,

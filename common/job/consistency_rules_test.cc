@@ -42,7 +42,7 @@ std::vector<std::string> Broken(const std::string& text) {
   return broken;
 }
 
-// What of it is told of a job file, with the line: job_file_test.cc.
+// job_file_test.cc tests these errors for a job file, with the line.
 TEST(FindBrokenConsistencyRulesTest, TellsAll) {
   EXPECT_THAT(Broken("consistency { asynchronous {} } examples: BY_STEP "
                      "lost_workers { policy: WAIT }"),
@@ -108,7 +108,7 @@ TEST(ResolveConsistencyTest, WithoutLostWorkers) {
       {"lost_workers { policy: CONTINUE max_workers: 3 }", 3, 3, 3},
       {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET",
        3, 8, 8},
-      // Seen by one from beyond the ClusterSpec of the ps.
+      // As seen by a worker that is not in the ps tasks' ClusterSpec.
       {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET",
        5, 8, 8},
       {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET "
@@ -144,14 +144,14 @@ TEST(ResolveConsistencyTest, RefusedWithoutLostWorkers) {
        "workers beyond the cluster need examples: BY_TICKET"},
       {"lost_workers { policy: CONTINUE } "
        "consistency { synchronous { replicas_to_aggregate: 6 } }",
-       "replicas_to_aggregate is 6 of 3 workers: where lost_workers.policy is "
-       "CONTINUE it must be at most their number"},
+       "replicas_to_aggregate is 6 of 3 workers: if lost_workers.policy is "
+       "CONTINUE, it must be at most their number"},
       {"lost_workers { policy: CONTINUE } "
        "consistency { synchronous { total_num_replicas: 4 } }",
        "total_num_replicas is 4, but the cluster has 3 workers"},
       {"lost_workers { max_workers: 2 } consistency { asynchronous {} }",
        "lost_workers.max_workers is 2, but the cluster has 3 workers"},
-      // What holds on any cluster.
+      // Rules that hold on any cluster.
       {"lost_workers { max_workers: 3 }",
        "lost_workers.max_workers: needs policy: CONTINUE"},
   };
@@ -285,7 +285,7 @@ TEST(ResolveTicketsTest, AreThoseOfTheSteps) {
     Replicas replicas;
     uint64_t steps;
     uint64_t tickets;
-    // Of what comes of them, or is said of them.
+    // A fragment of the result or of the error.
     std::optional<uint64_t> resolved;
     std::string error;
   } kCases[] = {

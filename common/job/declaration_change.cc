@@ -16,8 +16,8 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::util::MessageDifferencer;
 
-// Tells differences the other way round: a partial comparison begins with the
-// message whose fields count.
+// Reports differences in the opposite direction: the first argument of a
+// partial comparison must be the message whose fields are compared.
 class Backwards final : public MessageDifferencer::StreamReporter {
  public:
   using StreamReporter::StreamReporter;
@@ -34,7 +34,7 @@ class Backwards final : public MessageDifferencer::StreamReporter {
                       const Path& path) override {
     StreamReporter::ReportModified(second, first, Swapped(path));
   }
-  // It would stand before the first difference.
+  // Ignored fields would be reported before the first difference.
   void ReportIgnored(const Message&, const Message&, const Path&) override {}
 
  private:
@@ -44,7 +44,7 @@ class Backwards final : public MessageDifferencer::StreamReporter {
   }
 };
 
-// Each as "optimizers[0].learning_rate: 0.1 -> 0.2". Empty: none.
+// All differences, each like "optimizers[0].learning_rate: 0.1 -> 0.2".
 std::vector<std::string> Compare(MessageDifferencer* differencer,
                                  const Message& stands,
                                  const Message& declared) {
@@ -69,8 +69,8 @@ std::string First(const std::vector<std::string>& changes) {
   return changes.empty() ? "" : changes.front();
 }
 
-// Workers are held to one by job_digest; checkpoints of earlier versions have
-// none.
+// job_digest ensures that workers have the same job file; checkpoints of
+// earlier versions contain none.
 void IgnoreJob(MessageDifferencer* differencer) {
   differencer->IgnoreField(
       proto::Declaration::descriptor()->FindFieldByName("job"));
@@ -105,9 +105,10 @@ std::string FirstChange(const proto::Job& stands, const proto::Job& given) {
 }
 
 std::string WaysOutOfChange(const proto::Declaration& stands) {
-  // Set where the job has a checkpoint directory.
-  return stands.has_checkpoints() ? std::string("; ") + kWaysOutOfOtherJob
-                                  : "; start all workers with the same";
+  // `checkpoints` is set if the job has a checkpoint directory.
+  return stands.has_checkpoints()
+             ? std::string("; ") + kWaysOutOfOtherJob
+             : "; start all workers with the same settings";
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// How what a worker declares differs from the declaration that stands.
+// How a worker's declaration differs from the existing one.
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_JOB_DECLARATION_CHANGE_H_
@@ -13,35 +13,36 @@
 namespace holdfast {
 
 enum class Declarer {
-  // Declares everything, its first values among it.
+  // Declares everything, including the first values.
   kChief,
-  // The same, of a job that has values by now: the first ones do not count.
+  // The same, for a job that already has values: first values are not compared.
   kChiefWithoutValues,
-  // The first values are the chief's, and what this one leaves out stands with
-  // its default.
+  // The chief declares the first values, and fields that this worker does not
+  // set are not compared.
   kOther,
 };
 
-// The first difference, as "optimizers[0].learning_rate: 0.1 -> 0.2" from what
-// stands to what is declared. Empty: there is none.
+// The first difference, from the existing to the new declaration, such as
+// "optimizers[0].learning_rate: 0.1 -> 0.2"; empty if there is none.
 std::string FirstChange(const proto::Declaration& stands,
                         const proto::Declaration& declared, Declarer declarer);
 
-// All of them, a chief's.
+// All differences of a chief's declaration.
 std::vector<std::string> AllChanges(const proto::Declaration& stands,
                                     const proto::Declaration& declared);
 
-// The first difference of two job files, told likewise.
+// The first difference between two job files, in the same form.
 std::string FirstChange(const proto::Job& stands, const proto::Job& given);
 
-// What can be done about one, for the end of an error.
+// What a user can do about a difference, to append to an error.
 std::string WaysOutOfChange(const proto::Declaration& stands);
-// The same where the job has a checkpoint directory, without what leads over.
+// The same for a job with a checkpoint directory, without the leading
+// separator.
 inline constexpr char kWaysOutOfOtherJob[] =
-    "go on with the same, or train in another checkpoint directory, from the "
-    "first values or, with --warm_start, from those of a checkpoint; steps, "
-    "rates, evaluation, checkpoints and timeouts can be changed: stop all "
-    "tasks, and start all with the new ones";
+    "continue with the same settings, or train in another checkpoint "
+    "directory, from the first values or, with --warm_start, from those of a "
+    "checkpoint; steps, rates, evaluation, checkpoints and timeouts can be "
+    "changed: stop all tasks, and restart them with the new settings";
 
 }  // namespace holdfast
 

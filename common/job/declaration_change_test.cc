@@ -84,7 +84,8 @@ TEST(WaysOutOfChangeTest, TellOfADirectoryWhereThereIsOne) {
                     HasSubstr("--warm_start")));
 }
 
-// Old checkpoints have none, and workers are held to one by its digest.
+// Old checkpoints have no job file, and its digest ensures that workers have
+// the same one.
 TEST(FirstChangeTest, TheJobFileDoesNotCount) {
   const proto::Declaration stands = Parse(kStands);
   proto::Declaration other = stands;

@@ -26,7 +26,7 @@ std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result) {
     figures.push_back({"mean_squared_error", "mean squared error",
                        result.mean_squared_error()});
   }
-  // A map of protobuf has no order of its own.
+  // A protobuf map has no defined order.
   const std::map<std::string, double> metrics(result.metrics().begin(),
                                               result.metrics().end());
   for (const auto& [name, value] : metrics) {

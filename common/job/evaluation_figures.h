@@ -8,17 +8,19 @@
 
 namespace holdfast {
 
-// A figure of an evaluation, beside its loss.
+// A figure of an evaluation other than its loss.
 struct EvaluationFigure {
-  // As the field of EvaluationResult, for programs: "mean_absolute_error"; or a
-  // key of its `metrics`, which is whatever an evaluator calls it.
+  // The name for programs: the field of EvaluationResult, such as
+  // "mean_absolute_error", or a key of its `metrics`, which the evaluator
+  // chooses.
   std::string name;
-  // For people: "mean absolute error".
+  // The name for people: "mean absolute error".
   std::string words;
   double value;
 };
 
-// Those that `result` has, in one order for logs, tables and charts.
+// The figures that `result` contains, in a fixed order for logs, tables and
+// charts.
 std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result);
 
 }  // namespace holdfast

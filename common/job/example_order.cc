@@ -8,8 +8,8 @@
 namespace holdfast {
 namespace {
 
-// Keep these keys apart from each other and from other uses of Philox under one
-// seed: "orde", "bloc" and "with".
+// These constants separate the keys from each other and from other uses of
+// Philox with the same seed: "orde", "bloc" and "with".
 constexpr uint32_t kOfExamples = 0x6f726465;
 constexpr uint32_t kOfBlocks = 0x626c6f63;
 constexpr uint32_t kWithinBlock = 0x77697468;
@@ -45,14 +45,15 @@ uint64_t Mix(uint64_t x) {
   return x;
 }
 
-// What lies at `x` in the random order of `size` things that `keys` make.
+// The item at `x` in the random order of `size` items that `keys` determine.
 int64_t Permuted(const RoundKeys& keys, int64_t size, uint64_t x) {
   const uint64_t last = static_cast<uint64_t>(size) - 1;
   int half_bits = 1;
   while (half_bits < 32 && last >> (2 * half_bits) != 0) ++half_bits;
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   // The network's domain is less than 4 n + 4 values, so few walks are long.
-  // The walk ends: it follows a cycle of a permutation that x itself lies on.
+  // The walk ends: it follows a cycle of a permutation, which contains x
+  // itself.
   do {
     uint64_t left = x >> half_bits;
     uint64_t right = x & mask;
@@ -99,7 +100,8 @@ int64_t ExampleOrder::AtInBlocks(uint64_t epoch, int64_t place) const {
 
   int64_t size = block;
   if (short_block > 0) {
-    // It comes before so many of the others, all numbers being as likely.
+    // The short block comes after a random number of whole blocks, uniformly
+    // distributed.
     const uint64_t at = uint64_t{bits[0]} << 32 | bits[1];
     const int64_t begin = static_cast<int64_t>(at % (whole_blocks + 1)) * block;
     if (place >= begin + short_block) {

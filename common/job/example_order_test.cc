@@ -55,8 +55,8 @@ TEST(ExampleOrderTest, BlocksAndNoneVisitEveryExampleOnceToo) {
   }
 }
 
-// While a block is visited no other one is, and the short one, of 7 examples,
-// is as likely at each place as the 9 others.
+// Blocks are not interleaved, and the short one, of 7 examples, is equally
+// likely at each place, like the 9 others.
 TEST(ExampleOrderTest, StaysWithinABlock) {
   constexpr int64_t kBlock = 10, kExamples = 97, kEpochs = 2000;
   const ExampleOrder order(/*seed=*/3, kExamples, {kBlocks, kBlock});
@@ -100,7 +100,7 @@ TEST(ExampleOrderTest, BlocksDifferFromEpochToEpoch) {
   EXPECT_NE(blocks_of(first), blocks_of(second));
   EXPECT_NE(within_first_block(first), within_first_block(second));
   EXPECT_NE(Stream(ExampleOrder(2, 100, {kBlocks, 10}), 0, 100), first);
-  // Two blocks of one epoch are not in the same order inside.
+  // Two blocks of an epoch have different orders inside.
   std::vector<int64_t> a(first.begin(), first.begin() + 10);
   std::vector<int64_t> b(first.begin() + 10, first.begin() + 20);
   for (int64_t& example : a) example %= 10;
@@ -108,8 +108,9 @@ TEST(ExampleOrderTest, BlocksDifferFromEpochToEpoch) {
   EXPECT_NE(a, b);
 }
 
-// The order is a contract: a job that goes on after an upgrade, or on workers
-// of two builds, must find the same examples. Values from the first version.
+// The order is a contract: a job that continues after an upgrade, or runs on
+// workers of two builds, must find the same examples. The values are from the
+// first version.
 TEST(ExampleOrderTest, OrderNeverChanges) {
   EXPECT_THAT(
       Stream(ExampleOrder(1, 10), 0, 20),
@@ -134,12 +135,11 @@ TEST(ExampleOrderTest, SeedAndEpochMakeTheOrder) {
   EXPECT_NE(Stream(far, 0, 100), first);
 }
 
-// Each example is as likely at each place: over 4000 epochs the count is 4000/n
-// on average, with a standard deviation of at most sqrt(4000/n); the sum of
-// squared deviations over the mean is chi-squared with (n - 1)^2 degrees of
-// freedom, so below its mean by 5 standard deviations, and above, in all but
-// one case of a million. The order is fixed, so the test never changes its
-// mind.
+// Each example is equally likely at each place: over 4000 epochs the count is
+// 4000/n on average, with a standard deviation of at most sqrt(4000/n); the sum
+// of squared deviations divided by the mean is chi-squared with (n - 1)^2
+// degrees of freedom, so it is within 5 standard deviations of its mean in all
+// but one in a million cases. The order is fixed, so the test is not flaky.
 TEST(ExampleOrderTest, PlacesAreUniform) {
   constexpr int kEpochs = 4000;
   for (int n : {2, 3, 5, 8, 10, 16, 17, 30}) {

@@ -6,7 +6,7 @@
 namespace holdfast {
 namespace {
 
-// Of a SHA-256.
+// The length of a SHA-256.
 constexpr size_t kHexDigits = 64;
 
 }  // namespace
@@ -16,7 +16,7 @@ absl::Status CheckGiven(const proto::Initializer::Given& given,
   const uint64_t digests = NumGivenRanges(elements);
   if (static_cast<uint64_t>(given.sha256_size()) != digests) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "given: ", given.sha256_size(), " digests, needed are ", digests,
+        "given: ", given.sha256_size(), " digests, must be ", digests,
         ": one for each ", kGivenRange, " of ", elements, " elements"));
   }
   for (int i = 0; i < given.sha256_size(); ++i) {

@@ -1,9 +1,9 @@
-// First values that whoever declares a variable has (proto::Initializer.Given).
+// First values that the declaring worker provides (proto::Initializer.Given).
 //
 // A variable's values have a digest for each range of kGivenRange elements
-// (the last may be shorter), so whoever holds one range can tell whether it
-// is the declared one, however the variable is cut. Pure functions, safe from
-// any thread.
+// (the last may be shorter), so a ps that receives a range can check that it is
+// the declared one, however the variable is cut. Pure functions, safe from any
+// thread.
 #ifndef HOLDFAST_COMMON_JOB_GIVEN_VALUES_H_
 #define HOLDFAST_COMMON_JOB_GIVEN_VALUES_H_
 
@@ -17,25 +17,26 @@
 
 namespace holdfast {
 
-// Elements: 1 MiB of float32. A longer one is sent in vain to more ps, where a
-// variable is cut small; a shorter one makes declarations longer.
+// The number of elements in a range: 1 MiB of float32. With longer ranges, more
+// ps receive values that they do not hold if slices are small; shorter ones
+// make declarations longer.
 inline constexpr uint64_t kGivenRange = uint64_t{1} << 18;
 
-// Of a variable with so many elements.
+// The number of ranges of a variable with this many elements.
 constexpr uint64_t NumGivenRanges(uint64_t elements) {
   return elements / kGivenRange + (elements % kGivenRange != 0);
 }
 
-// Errors: INVALID_ARGUMENT when a variable of so many elements has another
-// number of digests, or one is none.
+// Errors: INVALID_ARGUMENT when the number of digests is wrong for a variable
+// of this many elements, or one of them is not a digest.
 absl::Status CheckGiven(const proto::Initializer::Given& given,
                         uint64_t elements);
 
-// The digest of one range, or of `values` that are one.
+// The digest of `values`, which must be one range.
 std::string GivenDigest(const Buffer& values);
 std::string GivenDigest(absl::Span<const float> values);
 
-// Those of all ranges.
+// The digests of all ranges.
 proto::Initializer::Given GivenDigests(absl::Span<const float> values);
 
 }  // namespace holdfast

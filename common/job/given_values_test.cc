@@ -45,7 +45,7 @@ TEST(GivenValuesTest, EachRangeNeedsADigest) {
   EXPECT_TRUE(CheckGiven(given, kGivenRange + 1).ok());
   EXPECT_TRUE(CheckGiven({}, 0).ok());
   EXPECT_EQ(CheckGiven(given, kGivenRange).message(),
-            "given: 2 digests, needed are 1: one for each 262144 of 262144 "
+            "given: 2 digests, must be 1: one for each 262144 of 262144 "
             "elements");
   for (const std::string& bad : {std::string(), std::string(63, 'a'),
                                  std::string(64, 'A'), std::string(64, 'g')}) {

@@ -6,7 +6,7 @@
 
 namespace holdfast {
 
-// A number that is not to be mixed up with the other numbers of the protocol.
+// A number that cannot be confused with the other numbers of the protocol.
 template <typename Tag>
 class Id {
  public:
@@ -34,7 +34,8 @@ class Id {
   uint64_t value_ = 0;
 };
 
-// The number of committed steps; as a version, the parameters after them.
+// The number of committed steps; as a version, the parameters after these
+// steps.
 using GlobalStep = Id<struct GlobalStepTag>;
 // One life of a task, from 1.
 using Incarnation = Id<struct IncarnationTag>;

@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// Of an Idx or Npy at `path`.
+// For an Idx or Npy at `path`.
 template <typename Arrays>
 void CheckArrays(const Arrays& arrays, const std::string& path,
                  std::vector<BrokenRule>* broken) {
@@ -27,20 +27,20 @@ void CheckArrays(const Arrays& arrays, const std::string& path,
                    "not both"});
 }
 
-// Errors of a list of values at `path`: two are one.
+// Rejects duplicates in the list of values at `path`.
 void CheckValues(const google::protobuf::RepeatedPtrField<std::string>& values,
                  const std::string& path, std::vector<BrokenRule>* broken) {
   std::set<absl::string_view> seen;
   for (int i = 0; i < values.size(); ++i) {
     if (seen.insert(values[i]).second) continue;
-    broken->push_back({absl::StrCat(path, ".values[", i, "]"),
-                       absl::StrCat("\"", absl::CEscape(values[i]),
-                                    "\" stands there twice")});
+    broken->push_back(
+        {absl::StrCat(path, ".values[", i, "]"),
+         absl::StrCat("\"", absl::CEscape(values[i]), "\" is listed twice")});
     return;
   }
 }
 
-// How many of each there are in the list at `path`.
+// Checks the numbers of labels, targets and weights in the list at `path`.
 void CheckAnswers(int labels, int targets, int weights, const std::string& path,
                   std::vector<BrokenRule>* broken) {
   if ((labels == 0) == (targets == 0) || labels > 1) {
@@ -52,35 +52,35 @@ void CheckAnswers(int labels, int targets, int weights, const std::string& path,
   }
 }
 
-// Of a Number, Numbers or Normalization at `path`.
+// For a Number, Numbers or Normalization at `path`.
 template <typename Numbers>
 void CheckMoments(const Numbers& numbers, const std::string& path,
                   std::vector<BrokenRule>* broken) {
   if (!numbers.computed()) return;
   if (numbers.mean() == 0 && !numbers.has_stddev()) return;
-  broken->push_back({path + ".computed",
-                     "stands in place of mean and stddev: leave them out"});
+  broken->push_back(
+      {path + ".computed", "replaces mean and stddev: leave them out"});
 }
 
-// Of a Label at `path`.
+// For a Label at `path`.
 template <typename Label>
 void CheckLabel(const Label& label, const std::string& path,
                 std::vector<BrokenRule>* broken) {
   CheckValues(label.values(), path, broken);
   if (!label.computed() || label.values().empty()) return;
-  broken->push_back(
-      {path + ".computed", "stands in place of values: leave them out"});
+  broken->push_back({path + ".computed", "replaces values: leave them out"});
 }
 
-// Of an Ids at `path`, in a table with this delimiter.
+// For an Ids at `path`, in a CSV file with this delimiter.
 void CheckIds(const proto::CsvColumn::Ids& ids, absl::string_view delimiter,
               const std::string& path, std::vector<BrokenRule>* broken) {
   const std::string& separator = ids.separator();
   if (!separator.empty() && (separator.size() > 1 || separator == delimiter)) {
     broken->push_back(
-        {path + ".separator", absl::StrCat("must be one character, and not the "
-                                           "delimiter of cells, is \"",
-                                           absl::CEscape(separator), "\"")});
+        {path + ".separator",
+         absl::StrCat(
+             "must be one character other than the delimiter of cells, is \"",
+             absl::CEscape(separator), "\"")});
   }
   if (ids.has_max_ids() && separator.empty()) {
     broken->push_back({path + ".max_ids",
@@ -89,8 +89,8 @@ void CheckIds(const proto::CsvColumn::Ids& ids, absl::string_view delimiter,
   if (!ids.numbers()) return;
   if (!ids.group().empty()) {
     broken->push_back({path + ".group",
-                       "is for ids that are hashed: numbers are ids as they "
-                       "are, the same in all columns"});
+                       "is for hashed ids: numbers are ids without hashing, "
+                       "the same in all columns"});
   }
   if (ids.missing() == proto::CsvColumn::OWN) {
     broken->push_back({path + ".missing",
@@ -103,11 +103,12 @@ void CheckColumn(const proto::CsvColumn& column, bool header,
                  absl::string_view delimiter, const std::string& path,
                  std::vector<BrokenRule>* broken) {
   if (column.name().empty() && column.range().empty()) {
-    broken->push_back({path, "needs name or range: which columns it is for"});
+    broken->push_back(
+        {path, "needs name or range, to say which columns it is for"});
   }
   if (!header && !column.name().empty()) {
-    broken->push_back({path + ".name",
-                       "there are no names where header is false: say range"});
+    broken->push_back(
+        {path + ".name", "there are no names if header is false: use range"});
   }
   for (int i = 0; i < column.range_size(); ++i) {
     const proto::CsvColumn::Range& range = column.range(i);
@@ -126,10 +127,9 @@ void CheckColumn(const proto::CsvColumn& column, bool header,
                     (category.count() > 0 ? 1 : 0) +
                     (category.computed() ? 1 : 0);
   if (given != 1) {
-    broken->push_back(
-        {path + ".category",
-         "needs values, or, of whole numbers from 0, their count, or "
-         "computed: true"});
+    broken->push_back({path + ".category",
+                       "needs values, or for whole numbers from 0 their count, "
+                       "or computed: true"});
   }
 }
 
@@ -139,10 +139,11 @@ void CheckCsv(const proto::Csv& csv, const std::string& path,
       (csv.delimiter().size() > 1 ||
        absl::string_view("\"\r\n").find(csv.delimiter()[0]) !=
            absl::string_view::npos)) {
-    broken->push_back({path + ".delimiter",
-                       absl::StrCat("must be one character, and no quote or "
-                                    "end of a line, is \"",
-                                    absl::CEscape(csv.delimiter()), "\"")});
+    broken->push_back(
+        {path + ".delimiter",
+         absl::StrCat(
+             "must be one character other than a quote or a line end, is \"",
+             absl::CEscape(csv.delimiter()), "\"")});
   }
   int inputs = 0, labels = 0, targets = 0, weights = 0;
   for (int i = 0; i < csv.columns_size(); ++i) {
@@ -170,8 +171,8 @@ void CheckCsv(const proto::Csv& csv, const std::string& path,
 void CheckPicture(const proto::Picture& picture, const std::string& path,
                   std::vector<BrokenRule>* broken) {
   if (picture.channels() != 2) return;
-  broken->push_back(
-      {path + ".channels", "must be 1, grey, or 3, red, green and blue; is 2"});
+  broken->push_back({path + ".channels",
+                     "must be 1 (gray) or 3 (red, green and blue), is 2"});
 }
 
 void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
@@ -185,7 +186,7 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
     if (!feature.name().empty() && !names.insert(feature.name()).second) {
       broken->push_back(
           {place + ".name", absl::StrCat("\"", absl::CEscape(feature.name()),
-                                         "\" stands there twice")});
+                                         "\" is listed twice")});
     }
     if (feature.has_label()) {
       CheckLabel(feature.label(), place + ".label", broken);
@@ -195,7 +196,8 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
       CheckPicture(feature.image(), place + ".image", broken);
       if (!tfrecord.shape().empty()) {
         broken->push_back(
-            {path + ".shape", "an image has the shape of its `image`"});
+            {path + ".shape",
+             "is not for images, which have the shape of their `image`"});
       }
     }
     if (feature.has_raw() && tfrecord.shape().empty()) {
@@ -216,13 +218,13 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
   if (arrays > 1 || (arrays == 1 && numbers > 0)) {
     broken->push_back(
         {features,
-         "has raw or image, which is all of the input, and more inputs"});
+         "has more inputs than raw or image, which must be the only input"});
   }
   CheckAnswers(labels, targets, weights, features, broken);
 }
 
-// Arrays are scaled and normalized by data.scale and data.normalization, all
-// else by what stands beside it.
+// Arrays are scaled and normalized by data.scale and data.normalization; other
+// inputs have their own settings.
 bool HasArrays(const proto::Dataset& dataset) {
   if (dataset.has_csv() || dataset.has_criteo() || dataset.has_libsvm() ||
       dataset.has_registered()) {
@@ -236,7 +238,8 @@ bool HasArrays(const proto::Dataset& dataset) {
                      });
 }
 
-// What is computed of the test set's parts, at `path`, is the training set's.
+// Values that are computed for the test set's parts, at `path`, are those of
+// the training set.
 template <typename Parts>
 void CheckComputed(const Parts& train, const Parts& test,
                    const std::string& path, std::vector<BrokenRule>* broken) {
@@ -249,8 +252,8 @@ void CheckComputed(const Parts& train, const Parts& test,
         });
     if (is_there) continue;
     broken->push_back({absl::StrCat(path, "[", i, "]"),
-                       "what is computed is computed of the training set: it "
-                       "must stand in data.train in the same words"});
+                       "computed values come from the training set: data.train "
+                       "must have the same entry"});
   }
 }
 
@@ -292,10 +295,11 @@ void CheckData(const proto::Data& data, std::vector<BrokenRule>* broken) {
       broken->push_back(
           {absl::StrCat("data.", field),
            data.train().has_registered()
-               ? "is for arrays: a registered source makes its "
-                 "inputs as they are to be"
+               ? "is for arrays: a registered source makes its inputs in their "
+                 "final form"
            : data.train().has_criteo() || data.train().has_libsvm()
-               ? "is for arrays: the format says what its numbers become"
+               ? "is for arrays: the format defines how its numbers are "
+                 "transformed"
                : "is for arrays: columns of CSV files and numbers "
                  "of TFRecord files have a mean and stddev each"});
     }
@@ -305,7 +309,7 @@ void CheckData(const proto::Data& data, std::vector<BrokenRule>* broken) {
   }
   if (data.has_test() && data.has_holdout()) {
     broken->push_back(
-        {"data.holdout", "stands in place of data.test, which is there too"});
+        {"data.holdout", "replaces data.test, which is also set"});
   }
 }
 

@@ -1,4 +1,4 @@
-// Rules between the fields of a job's data.
+// Rules between the fields of a job's `data`.
 #ifndef HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_
 #define HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_
 
@@ -9,8 +9,8 @@
 
 namespace holdfast {
 
-// Adds the rules that `data`, the field of that name of a job, breaks, beyond
-// those that hold for any message.
+// Appends the rules that a job's `data` breaks, apart from those that hold for
+// any message.
 void CheckData(const proto::Data& data, std::vector<BrokenRule>* broken);
 
 }  // namespace holdfast

@@ -37,14 +37,14 @@ using ::google::protobuf::io::ArrayInputStream;
 using ::google::protobuf::io::Tokenizer;
 
 constexpr size_t kMaxFileBytes = 1 << 20;
-// Of messages in messages. A job has 7 at most, and 2 more for each residual
-// layer in another.
+// The maximum nesting of messages. A job has at most 7 levels, and 2 more for
+// each nested residual layer.
 constexpr int kMaxDepth = 100;
 constexpr uint64_t kMaxSteps = 1'000'000'000'000'000;
 constexpr uint64_t kMaxTickets = 1000 * kMaxSteps;
 
-// What protobuf's parser says of a text before it gives up, and where, as it
-// counts: from 0, a tab reaching to the next multiple of 8.
+// The first error of protobuf's parser, and its place in the parser's counting:
+// from 0, with tabs advancing to the next multiple of 8.
 struct ParseError : google::protobuf::io::ErrorCollector {
   void AddError(int at_line, int at_column,
                 const std::string& message) override {
@@ -59,10 +59,11 @@ struct ParseError : google::protobuf::io::ErrorCollector {
   std::string said;
 };
 
-// `error`, of `text`, for people. The parser finds most faults at the token
-// after the word at fault, which may be lines below, and does not always name
-// the field. So where it speaks of the last word before that token, the place
-// is that word's; or else the word, most often the field's name, is told too.
+// `error`, in `text`, as a message for people. The parser reports most errors
+// at the token after the wrong word, which may be lines below, and does not
+// always name the field. So if the error quotes the last word before that
+// token, the place of that word is given; otherwise the word, usually the
+// field's name, is added.
 std::string Describe(const ParseError& error, absl::string_view text) {
   ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   ParseError ignored;
@@ -86,8 +87,8 @@ std::string Describe(const ParseError& error, absl::string_view text) {
       absl::EndsWith(error.said, "got: ") ? "the end of the file" : "");
 }
 
-// The line of the field at `path` of a Job, counted from 1, or of the nearest
-// message around it that is in the text; 0 if there is none but the job.
+// The line of the field at `path` of a Job, counted from 1, or of the innermost
+// enclosing message that is in the text; 0 if that is the job itself.
 int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
   int line = 0;
   const Descriptor* type = proto::Job::descriptor();
@@ -101,13 +102,13 @@ int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
     const FieldDescriptor* const field = type->FindFieldByName(parts[0]);
     if (field == nullptr || (index >= 0 && !field->is_repeated())) break;
     if (field->is_repeated() && index < 0) {
-      // All of it: where it begins.
+      // The whole list: the line where it begins.
       const int begin = places->GetLocation(field, 0).line;
       if (begin >= 0) line = begin + 1;
       break;
     }
-    // A list in brackets has one place for all its elements. Then there are
-    // fewer places than elements, and no telling which is whose.
+    // A list in brackets has one location for all its elements. Then there are
+    // fewer locations than elements, and they cannot be matched.
     int last = index;
     while (field->is_repeated() && places->GetTreeForNested(field, last + 1)) {
       ++last;
@@ -121,12 +122,13 @@ int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
   return line;
 }
 
-// The names that a rule of compression is for.
+// The names to which a compression rule applies.
 RE2 NamesOf(const proto::Compression& rule) {
   return RE2(rule.variables().empty() ? ".*" : rule.variables(), RE2::Quiet);
 }
 
-// Rules between the fields of a job, beyond those that hold for any message.
+// Checks the rules between the fields of a job, apart from those that hold for
+// any message.
 void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   CheckModel(job, broken);
   CheckData(job.data(), broken);
@@ -144,8 +146,8 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
       broken->push_back({field, "auc needs evaluation.auc"});
     } else if (name == "calibration") {
       broken->push_back({field,
-                         "calibration is best at 1, and so neither the least "
-                         "nor the greatest is the best: take loss or auc"});
+                         "calibration is best at 1, so neither its minimum nor "
+                         "its maximum is best: use loss or auc"});
     } else if (!name.empty() && name != "loss" && name != "accuracy" &&
                name != "top_k_accuracy" && name != "auc" &&
                name != "mean_absolute_error" && name != "mean_squared_error") {
@@ -153,7 +155,7 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
           {field,
            absl::StrCat("must be loss, accuracy, top_k_accuracy, auc, "
                         "mean_absolute_error or mean_squared_error, is \"",
-                        name, "\"; others are for programs of your own")});
+                        name, "\"; other names are for your own programs")});
     }
   };
   check_metric("evaluation.keep_best.metric.name",
@@ -172,7 +174,7 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
     const RE2 names = NamesOf(job.compression(i));
     if (names.ok()) continue;
     broken->push_back({absl::StrCat("compression[", i, "].variables"),
-                       absl::StrCat("is no regular expression: ",
+                       absl::StrCat("is not a regular expression: ",
                                     absl::CEscape(names.error()))});
   }
   for (BrokenRule& rule :
@@ -198,7 +200,8 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   }
 }
 
-// Tests `job`, which was read from `filename`. `places`: of its fields.
+// Checks `job`, which was read from `filename`; `places` are the locations of
+// its fields.
 absl::Status CheckRules(const proto::Job& job, absl::string_view filename,
                         const TextFormat::ParseInfoTree& places) {
   std::vector<BrokenRule> broken = FindBrokenRules(job);
@@ -230,7 +233,7 @@ void ResolvePath(absl::string_view folder, std::string* path) {
 }
 
 void ResolveData(absl::string_view filename, proto::Data* data) {
-  // With its slash; empty where the file's name has none.
+  // Includes the slash; empty if the file's name has none.
   const absl::string_view folder = filename.substr(0, filename.rfind('/') + 1);
   for (proto::Dataset* dataset :
        {data->mutable_train(),
@@ -247,8 +250,8 @@ uint64_t StepsOfEpochs(const proto::Job& job, uint64_t num_examples,
   const uint64_t size = uint64_t{seats} * job.batch_size();
   const double per_epoch =
       static_cast<double>(num_examples) / static_cast<double>(size);
-  // 0.1 epochs of 30 examples are 3, and not the step more that a rounding
-  // error of 0.1 would make of it.
+  // 0.1 epochs of 30 examples are 3 steps, although the rounding error of 0.1
+  // would add another.
   const double slack = 1e-9 * job.epochs() * per_epoch;
   const auto round_up = [slack](double steps) {
     const double nearest = std::floor(steps + 0.5);
@@ -296,7 +299,7 @@ absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
 absl::StatusOr<proto::Job> LoadJobFile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  // One byte more than may be, which ParseJobFile refuses.
+  // One byte more than the limit, which ParseJobFile rejects.
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(&text[0], static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
@@ -313,7 +316,7 @@ std::string SharedJob(const proto::Job& job) {
   for (proto::Dataset* dataset : {shared.mutable_data()->mutable_train(),
                                   shared.mutable_data()->mutable_test()}) {
     for (std::string* path : DataPaths(dataset)) path->clear();
-    // Nor does it matter in how many files they are.
+    // The number of files does not matter either.
     if (dataset->has_csv()) dataset->mutable_csv()->clear_files();
     if (dataset->has_tfrecord()) dataset->mutable_tfrecord()->clear_files();
     if (dataset->has_criteo()) dataset->mutable_criteo()->clear_files();
@@ -337,14 +340,15 @@ absl::StatusOr<proto::Job> DeclaredJobFile(
     const proto::Declaration& declaration) {
   if (!declaration.has_job()) {
     return absl::NotFoundError(
-        "no job file was declared: the workers were scripts or programs of "
-        "your own, or of a version that did not keep it");
+        "no job file was declared: the workers were scripts or your own "
+        "programs, or of a version that did not keep it");
   }
   proto::Job job;
   if (!job.ParseFromString(declaration.job().job_file())) {
     return absl::DataLossError("the declared job file does not parse");
   }
-  // SharedJob has one where the job has none, and digests depend on that.
+  // SharedJob adds an empty `test` to a job that has none, and digests depend
+  // on that.
   if (job.data().test().kind_case() == proto::Dataset::KIND_NOT_SET) {
     job.mutable_data()->clear_test();
   }
@@ -429,11 +433,11 @@ absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
       resolved[j].clear_variables();
     }
     if (!any) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("compression[", i, "].variables: \"",
-                       absl::CEscape(job.compression(i).variables()),
-                       "\" is the whole name of no variable; there are ",
-                       absl::StrJoin(names, ", ")));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "compression[", i, "].variables: \"",
+          absl::CEscape(job.compression(i).variables()),
+          "\" is not the whole name of any variable; the variables are ",
+          absl::StrJoin(names, ", ")));
     }
   }
   return resolved;
@@ -465,8 +469,8 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
   absl::StatusOr<Replicas> replicas =
       ResolveConsistency(ConsistencyFieldsOf(job), workers);
   if (!replicas.ok()) return replicas;
-  // Seats without examples would be the first to fill, and close the step on
-  // those that have some.
+  // Seats without examples would fill first, and close the step before the
+  // seats that have some.
   if (job.data().short_last_batch() && !replicas->by_ticket() &&
       replicas->to_aggregate < replicas->total) {
     return absl::InvalidArgumentError(

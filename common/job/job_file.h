@@ -1,12 +1,12 @@
-// The job file: what is trained, on what, and how; a textproto of
-// proto/job.proto. docs/job_file.md tells it with examples.
+// The job file: what is trained, on which data, and how; a textproto of
+// proto/job.proto. docs/job_file.md describes it with examples.
 //
-// Rules of validity: those that hold for any message are told in
-// common/base/validate.h; those between the fields of a job stand in
-// job_file.cc, but for those of its data (common/job/job_data_rules.h), and
-// those that hold for a declaration as well (common/job/consistency_rules.h).
+// Rules that hold for any message are in common/base/validate.h; rules between
+// the fields of a job are in job_file.cc, except those of its data
+// (common/job/job_data_rules.h), of its model (common/job/job_model_rules.h),
+// and those that also hold for a declaration (common/job/consistency_rules.h).
 //
-// Pure functions but for LoadJobFile, which reads its file; safe from any
+// Pure functions except LoadJobFile, which reads its file; safe from any
 // thread.
 #ifndef HOLDFAST_COMMON_JOB_JOB_FILE_H_
 #define HOLDFAST_COMMON_JOB_JOB_FILE_H_
@@ -27,75 +27,78 @@
 
 namespace holdfast {
 
-// The job in `text`, whole and valid, with relative data paths resolved against
-// the folder of `filename`.
-// Errors: INVALID_ARGUMENT, with file and line. Where `text` cannot be read as
-// a Job, the first fault, in protobuf's words:
+// The job in `text`, complete and valid, with relative data paths resolved
+// against the folder of `filename`.
+// Errors: INVALID_ARGUMENT, with file and line. If `text` does not parse as a
+// Job, the first error, in protobuf's words:
 //   job.textproto:12:5: Message type "..." has no field named "unit".
-// or else a line for each rule that it breaks, in the order of the file, and at
-// most 20 of them; a field that is missing has the line of the message around
-// it:
+// or otherwise a line for each broken rule, at most 20, in the order of the
+// file; a missing field has the line of the enclosing message:
 //   job.textproto:31: optimizer.learning_rate: must be above 0, is -1
 absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
                                         absl::string_view filename);
 
-// The same, of the file at `path`.
+// The same, for the file at `path`.
 // Errors: NOT_FOUND when it cannot be read; INVALID_ARGUMENT when it is longer
 // than 1 MiB, and as ParseJobFile.
 absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
 
-// What workers must agree on, serialized: the whole job but for `local` and the
-// data's paths, since data may lie elsewhere on each machine and have a digest
-// of their own. Equal jobs give equal bytes.
+// The part of the job on which workers must agree, serialized: all of it except
+// `local` and the data's paths, since the data may be in a different place on
+// each machine and have their own digest. Equal jobs give equal bytes.
 std::string SharedJob(const proto::Job& job);
 
-// SHA-256 of that, in hexadecimal.
+// The SHA-256 of SharedJob, in hexadecimal.
 std::string JobDigest(const proto::Job& job);
 
-// The job that workers with a job file have declared, without paths of data.
-// Errors: NOT_FOUND when they had none; DATA_LOSS.
+// The job that workers with a job file have declared, without the data's paths.
+// Errors: NOT_FOUND when they had none; DATA_LOSS when it does not parse.
 absl::StatusOr<proto::Job> DeclaredJobFile(
     const proto::Declaration& declaration);
 
-// Whether it leaves something to the training set, as a field `computed` says.
+// Whether some of its values are computed from the training set, as its field
+// `computed` says.
 bool IsComputed(const proto::CsvColumn& column);
 bool IsComputed(const proto::TfRecordFeature& feature);
 
-// The paths that `dataset` names.
+// Pointers to the paths in `dataset`.
 std::vector<std::string*> DataPaths(proto::Dataset* dataset);
 
-// The names of all `layers`, given or by default: the kind and the count of its
-// kind before it, as "dense", "dense_1". Layers within layers have theirs by
-// themselves.
+// The names of all `layers`. The default is the layer's kind and, after the
+// first of its kind, the number of layers of that kind before it: "dense",
+// "dense_1". Nested layers are numbered separately.
 std::vector<std::string> LayerNames(
     const google::protobuf::RepeatedPtrField<proto::Layer>& layers);
 
-// How the gradients and values of the variables with these names travel, by
-// name; as in proto::Variable. Errors: INVALID_ARGUMENT when a rule names none
-// of them, which is a slip.
+// The compression of the gradients and values of the variables with these
+// names, in the order of `names`, as in proto::Variable.
+// Errors: INVALID_ARGUMENT when a rule matches none of them, which must be a
+// mistake.
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
     const proto::Job& job, absl::Span<const std::string> names);
 
-// The order of examples that the job says.
+// The order of examples that the job specifies.
 Shuffle ShuffleOf(const proto::Data& data);
 
-// How the pushes of `job`, which is valid, become steps on a cluster of
-// `workers`, the chief included.
-// Errors: INVALID_ARGUMENT as in common/job/consistency_rules.h, and when short
-// last batches by step meet backup replicas.
+// How the pushes of `job`, which must be valid, become steps on a cluster of
+// `workers`, including the chief.
+// Errors: INVALID_ARGUMENT as in common/job/consistency_rules.h, and when a job
+// with examples by step has both short last batches and backup replicas.
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
                                             uint32_t workers);
 
-// The job's length over `num_examples` to train on, as the declaration says it.
-// `epochs` are rounded up to whole batches, or, where the examples are BY_STEP,
-// to whole steps; every epoch by itself with data.short_last_batch
+// The job's length for `num_examples` training examples, as in the declaration.
+// `epochs` are rounded up to whole batches, or to whole steps if the examples
+// are BY_STEP; with data.short_last_batch every epoch is rounded up separately
 // (common/job/batch_ranges.h).
 //
-// Tickets to hand out, one for each batch; from 1 to 1e18. Asynchronous:
-// `steps` of them; synchronous: `steps` x N. 0 where the examples are BY_STEP.
+// The number of tickets to issue, one for each batch; from 1 to 1e18. If the
+// job file gives `steps`: `steps` in an asynchronous job, `steps` x N in a
+// synchronous one. 0 if the examples are BY_STEP.
 uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
                       const Replicas& replicas);
-// Global steps; from 1 to 1e15. BY_TICKET: as many as the tickets make.
+// The number of global steps, from 1 to 1e15. BY_TICKET, as many as the tickets
+// make.
 uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
                     const Replicas& replicas);
 

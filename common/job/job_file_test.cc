@@ -27,7 +27,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// A job without a fault. The tests of faults change single words in it.
+// A valid job. The tests of errors change single words in it.
 constexpr char kJob[] = R"(name: "job"
 model {
   sequential {
@@ -52,13 +52,13 @@ evaluation { every_steps: 500 }
 seed: 7
 )";
 
-// What a layer may be.
+// The kinds that a layer may have.
 constexpr char kLayerKinds[] =
     "flatten or dense or relu or tanh or sigmoid or dropout or conv2d or "
     "max_pool2d or average_pool2d or global_average_pool2d or layer_norm or "
     "residual or batch_norm or reshape";
 
-// kJob with `from` replaced, which stands in it once.
+// kJob with `from`, which must occur in it once, replaced.
 std::string Changed(const std::string& from, const std::string& to) {
   const std::string job = kJob;
   EXPECT_NE(job.find(from), std::string::npos) << from;
@@ -109,7 +109,7 @@ TEST(ParseJobFileTest, RelativePathsCountFromTheFile) {
   }
 }
 
-// One fault each, and all that is said of it. The line numbers are kJob's.
+// One error each, and its complete message. The line numbers are kJob's.
 TEST(ParseJobFileTest, OneFault) {
   const struct {
     std::string from;
@@ -130,7 +130,7 @@ TEST(ParseJobFileTest, OneFault) {
       {"sgd {} }", "sgd {} ",
        ":19:1: Message type \"holdfast.proto.Optimizer\" has no field named "
        "\"consistency\"."},
-      // Fields that are not there, or there twice.
+      // Fields that are missing or duplicated.
       {"units: 8", "unit: 8 units: 8",
        ":5:22: Message type \"holdfast.proto.Layer.Dense\" has no field named "
        "\"unit\"."},
@@ -183,11 +183,12 @@ TEST(ParseJobFileTest, OneFault) {
       // Impossible values.
       {"\"job\"", "\"\"", ":1: name: must be set"},
       {"\"job\"", "\"my job\"",
-       ":1: name: must be letters, digits and _-./, and begin with a letter or "
+       ":1: name: must consist of letters, digits and _-./, and begin with a "
+       "letter or "
        "digit, is \"my job\""},
       {"\"out\"", "\"../out\"",
-       ":7: model.sequential.layers[3].name: must be letters, digits and _-./, "
-       "and begin with a letter or digit, is \"../out\""},
+       ":7: model.sequential.layers[3].name: must consist of letters, digits "
+       "and _-./, and begin with a letter or digit, is \"../out\""},
       {"batch_size: 100", "",
        ": batch_size: must be at least 1, is 0 or not set"},
       {"batch_size: 100", "batch_size: 0",
@@ -248,8 +249,8 @@ TEST(ParseJobFileTest, OneFault) {
        "given"},
       {"units: 8", "units: 8 bias_initializer { given {} }",
        ":5: model.sequential.layers[1].dense.bias_initializer.given: a job "
-       "file has no values: they are given by a worker of one's own "
-       "(client/cluster.h)"},
+       "file cannot contain values: only your own worker programs can give "
+       "them (client/cluster.h)"},
       {"units: 8", "units: 8 kernel_initializer { normal { stddev: -1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.normal.stddev: "
        "must be at least 0, is -1"},
@@ -301,7 +302,7 @@ TEST(ParseJobFileTest, OneFault) {
        "replicas_to_aggregate: 4 total_num_replicas: 2 } }\n"
        "lost_workers { policy: CONTINUE }",
        ":19: consistency.synchronous.replicas_to_aggregate: must be at most "
-       "the 2 workers that there may be where lost_workers.policy is CONTINUE, "
+       "the 2 workers that there may be if lost_workers.policy is CONTINUE, "
        "is 4"},
       {"consistency { synchronous { replicas_to_aggregate: 2 "
        "total_num_replicas: 2 } }",
@@ -312,7 +313,7 @@ TEST(ParseJobFileTest, OneFault) {
        "total_num_replicas: 2 } }",
        "consistency { asynchronous {} }\nlost_workers { policy: WAIT }",
        ":20: lost_workers.policy: must be CONTINUE in an asynchronous job, "
-       "whose pushes wait for nobody, is WAIT"},
+       "whose pushes do not wait for other workers, is WAIT"},
       {"test { idx { images: \"/data/test-images\" labels: "
        "\"/data/test-labels\" } }",
        "", ":21: evaluation: needs data.test or data.holdout"},
@@ -320,12 +321,11 @@ TEST(ParseJobFileTest, OneFault) {
        "evaluation { keep_best { metric { name: \"acuracy\" } } ",
        ":21: evaluation.keep_best.metric.name: must be loss, accuracy, "
        "top_k_accuracy, auc, mean_absolute_error or mean_squared_error, is "
-       "\"acuracy\"; others are for programs of your own"},
+       "\"acuracy\"; other names are for your own programs"},
       {"evaluation { ",
        "evaluation { keep_best { metric { name: \"calibration\" } } ",
-       ":21: evaluation.keep_best.metric.name: calibration is best at 1, and "
-       "so "
-       "neither the least nor the greatest is the best: take loss or auc"},
+       ":21: evaluation.keep_best.metric.name: calibration is best at 1, so "
+       "neither its minimum nor its maximum is best: use loss or auc"},
       {"units: 8", "units: 8 kernel_initializer { uniform { low: 1 high: 1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.uniform.high: "
        "must be above low, which is 1, is 1"},
@@ -333,16 +333,15 @@ TEST(ParseJobFileTest, OneFault) {
        ":5: model.sequential.layers[1].dense.bias_initializer: has no bias to "
        "initialize: use_bias is false"},
       {"\"out\"", "\"relu\"",
-       ":7: model.sequential.layers[3]: has the name \"relu\", as layers[2] "
-       "has: "
-       "give it another"},
-      // Of layers that take images, and in layers.
+       ":7: model.sequential.layers[3]: has the name \"relu\", like "
+       "layers[2]: give it another"},
+      // Layers that take images, and nested layers.
       {"relu {}", "conv2d { kernel_size: 3 }",
        ":6: model.sequential.layers[2].conv2d.filters: must be at least 1, is "
        "0 or not set"},
       {"relu {}", "conv2d { filters: 3 }",
-       ":6: model.sequential.layers[2].conv2d.kernel_size: must have one at "
-       "least"},
+       ":6: model.sequential.layers[2].conv2d.kernel_size: must have at least "
+       "one"},
       {"relu {}", "conv2d { filters: 3 kernel_size: [3, 0] }",
        ":6: model.sequential.layers[2].conv2d.kernel_size[1]: must be at "
        "least 1, is 0"},
@@ -363,8 +362,8 @@ TEST(ParseJobFileTest, OneFault) {
        ":6: model.sequential.layers[2].conv2d.bias_initializer: has no bias to "
        "initialize: use_bias is false"},
       {"relu {}", "max_pool2d {}",
-       ":6: model.sequential.layers[2].max_pool2d.size: must have one at "
-       "least"},
+       ":6: model.sequential.layers[2].max_pool2d.size: must have at least "
+       "one"},
       {"relu {}", "max_pool2d { size: [1, 2, 3] }",
        ":6: model.sequential.layers[2].max_pool2d.size: must be one number, or "
        "two, [height, width], is 3 numbers"},
@@ -378,8 +377,8 @@ TEST(ParseJobFileTest, OneFault) {
        ":6: model.sequential.layers[2].batch_norm.momentum: must be below 1, "
        "is 1"},
       {"relu {}", "residual {}",
-       ":6: model.sequential.layers[2].residual.layers: must have one at "
-       "least"},
+       ":6: model.sequential.layers[2].residual.layers: must have at least "
+       "one"},
       {"relu {}",
        "residual { layers { relu {} }\nlayers { conv2d { filters: 3 "
        "kernel_size: 1 groups: 2 } } }",
@@ -389,7 +388,7 @@ TEST(ParseJobFileTest, OneFault) {
        "residual { layers { relu {} }\nshortcut { name: \"a\" relu {} }\n"
        "shortcut { name: \"a\" relu {} } }",
        ":8: model.sequential.layers[2].residual.shortcut[1]: has the name "
-       "\"a\", as shortcut[0] has: give it another"},
+       "\"a\", like shortcut[0]: give it another"},
   };
   for (const auto& test : kCases) {
     EXPECT_THAT(ErrorsOf(Changed(test.from, test.to)),
@@ -414,9 +413,10 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
   };
   const std::string x = "columns { name: 'x' number {} } ";
   const std::string y = "columns { name: 'y' label {} } ";
-  EXPECT_THAT(errors("columns { number {} } " + y),
-              ElementsAre("columns[0]: needs name or range: which columns it "
-                          "is for"));
+  EXPECT_THAT(
+      errors("columns { number {} } " + y),
+      ElementsAre(
+          "columns[0]: needs name or range, to say which columns it is for"));
   EXPECT_THAT(errors("columns { name: 'x' } " + x + y),
               ElementsAre("columns[0]: needs number or category or label or "
                           "target or weight or ids"));
@@ -427,55 +427,50 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
   EXPECT_THAT(errors(y), ElementsAre("columns: has no number, no category and "
                                      "no ids, and so no inputs"));
   EXPECT_THAT(errors(x + y + "delimiter: '::'"),
-              ElementsAre("delimiter: must be one character, and no quote or "
-                          "end of a line, is \"::\""));
+              ElementsAre("delimiter: must be one character other than a quote "
+                          "or a line end, is \"::\""));
   EXPECT_THAT(
       errors(x + y + "header: false"),
-      ElementsAre("columns[0].name: there are no names where header is false: "
-                  "say range",
-                  "columns[1].name: there are no names where header is false: "
-                  "say range"));
+      ElementsAre(
+          "columns[0].name: there are no names if header is false: use range",
+          "columns[1].name: there are no names if header is false: use range"));
   EXPECT_THAT(errors("columns { range { first: 3 last: 2 } number {} } " + y),
               ElementsAre("columns[0].range[0].last: must be at least first, "
                           "which is 3, is 2"));
   EXPECT_THAT(errors("columns { name: 'c' category {} } " + y),
-              ElementsAre("columns[0].category: needs values, or, of whole "
-                          "numbers from 0, their count, or computed: true"));
+              ElementsAre("columns[0].category: needs values, or for whole "
+                          "numbers from 0 their count, or computed: true"));
   EXPECT_THAT(
       errors("columns { name: 'c' category { computed: true count: 3 } } "
              "columns { name: 'y' label { computed: true values: 'a' } } "
              "columns { name: 'z' number { computed: true mean: 3 } }"),
-      ElementsAre("columns[0].category: needs values, or, of whole numbers "
-                  "from 0, their count, or computed: true",
-                  "columns[1].label.computed: stands in place of values: leave "
-                  "them out",
-                  "columns[2].number.computed: stands in place of mean and "
-                  "stddev: leave them out"));
+      ElementsAre("columns[0].category: needs values, or for whole numbers "
+                  "from 0 their count, or computed: true",
+                  "columns[1].label.computed: replaces values: leave them out",
+                  "columns[2].number.computed: replaces mean and stddev: leave "
+                  "them out"));
   EXPECT_THAT(
       errors(x + "columns { name: 'y' label { values: 'a' values: 'a' } }"),
-      ElementsAre("columns[1].label.values[1]: \"a\" stands there twice"));
+      ElementsAre("columns[1].label.values[1]: \"a\" is listed twice"));
   const auto ids = [&](const std::string& fields) {
     return errors("columns { name: 'u' ids { " + fields + " } } " + y);
   };
-  EXPECT_THAT(
-      ids("separator: ','"),
-      ElementsAre("columns[0].ids.separator: must be one character, and "
-                  "not the delimiter of cells, is \",\""));
-  EXPECT_THAT(
-      ids("separator: '||'"),
-      ElementsAre("columns[0].ids.separator: must be one character, and "
-                  "not the delimiter of cells, is \"||\""));
+  EXPECT_THAT(ids("separator: ','"),
+              ElementsAre("columns[0].ids.separator: must be one character "
+                          "other than the delimiter of cells, is \",\""));
+  EXPECT_THAT(ids("separator: '||'"),
+              ElementsAre("columns[0].ids.separator: must be one character "
+                          "other than the delimiter of cells, is \"||\""));
   EXPECT_THAT(ids("max_ids: 3"),
               ElementsAre("columns[0].ids.max_ids: needs separator: a cell "
                           "without one is a single id"));
   EXPECT_THAT(ids("separator: '|' max_ids: 0"),
               ElementsAre("columns[0].ids.max_ids: must be at least 1, is 0"));
-  EXPECT_THAT(
-      ids("numbers: true group: 'g' missing: OWN"),
-      ElementsAre("columns[0].ids.group: is for ids that are hashed: "
-                  "numbers are ids as they are, the same in all columns",
-                  "columns[0].ids.missing: must be REFUSE or NONE with "
-                  "numbers: an empty cell has no number of its own"));
+  EXPECT_THAT(ids("numbers: true group: 'g' missing: OWN"),
+              ElementsAre("columns[0].ids.group: is for hashed ids: numbers "
+                          "are ids without hashing, the same in all columns",
+                          "columns[0].ids.missing: must be REFUSE or NONE with "
+                          "numbers: an empty cell has no number of its own"));
   EXPECT_THAT(errors(x + y, "scale: 0.5"),
               ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
                           "columns of CSV files and numbers of TFRecord files "
@@ -502,17 +497,19 @@ TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
   EXPECT_THAT(errors("features { raw {} } " + y + shape),
               ElementsAre("features[0].name: must be set"));
   EXPECT_THAT(errors(x + x + y + shape),
-              ElementsAre("features[1].name: \"x\" stands there twice",
-                          "features: has raw or image, which is all of the "
-                          "input, and more inputs"));
+              ElementsAre("features[1].name: \"x\" is listed twice",
+                          "features: has more inputs than raw or image, which "
+                          "must be the only input"));
   const std::string image =
       "features { name: 'x' image { height: 2 width: 2 channels: 2 } } ";
   EXPECT_THAT(errors(image + y),
-              ElementsAre("features[0].image.channels: must be 1, grey, or 3, "
-                          "red, green and blue; is 2"));
-  EXPECT_THAT(errors("features { name: 'x' image { height: 2 width: 2 } } " +
-                     y + shape),
-              ElementsAre("shape: an image has the shape of its `image`"));
+              ElementsAre("features[0].image.channels: must be 1 (gray) or 3 "
+                          "(red, green and blue), is 2"));
+  EXPECT_THAT(
+      errors("features { name: 'x' image { height: 2 width: 2 } } " + y +
+             shape),
+      ElementsAre(
+          "shape: is not for images, which have the shape of their `image`"));
   EXPECT_THAT(
       errors(y),
       ElementsAre("features: has no numbers, raw or image, and so no input",
@@ -524,11 +521,11 @@ TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
                      "features { name: 'v' weight {} }"),
               ElementsAre("features: needs one label, or targets: has 0 and 0",
                           "features: takes one weight, has 2"));
-  EXPECT_THAT(errors(x + shape +
-                     "features { name: 'y' label { values: 'a' "
-                     "values: 'a' } }"),
-              ElementsAre("features[1].label.values[1]: \"a\" stands there "
-                          "twice"));
+  EXPECT_THAT(
+      errors(x + shape +
+             "features { name: 'y' label { values: 'a' "
+             "values: 'a' } }"),
+      ElementsAre("features[1].label.values[1]: \"a\" is listed twice"));
 }
 
 TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
@@ -558,9 +555,9 @@ TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
   EXPECT_EQ(is_right(csv("computed: true missing: 0"), csv("mean: 3")),
             absl::OkStatus());
   EXPECT_THAT(errors(csv("mean: 3"), csv("computed: true")),
-              ElementsAre(HasSubstr("data.test.csv.columns[0]: what is "
-                                    "computed is computed of the training "
-                                    "set: it must stand in data.train")));
+              ElementsAre(HasSubstr(
+                  "data.test.csv.columns[0]: computed values come from the "
+                  "training set: data.train must have in data.train")));
   const auto records = [](const std::string& numbers) {
     return "tfrecord { files: 'x' features { name: 'x' numbers { " + numbers +
            " } } features { name: 'y' label { computed: true } } }";
@@ -569,8 +566,8 @@ TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
             absl::OkStatus());
   EXPECT_THAT(
       errors(records("computed: true size: 2"), records("computed: true")),
-      ElementsAre(HasSubstr("data.test.tfrecord.features[0]: what is "
-                            "computed")));
+      ElementsAre(
+          HasSubstr("data.test.tfrecord.features[0]: computed values")));
   const std::string images =
       "images { folder: 'x' picture { height: 1 width: 1 } }";
   EXPECT_EQ(is_right(images, images), absl::OkStatus());
@@ -580,8 +577,8 @@ TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
               ElementsAre(HasSubstr("data.test.images: needs classes")));
   EXPECT_THAT(ErrorsOf(Changed("scale: 0.5",
                                "normalization { computed: true stddev: 2 }")),
-              ElementsAre(HasSubstr("data.normalization.computed: stands in "
-                                    "place of mean and stddev")));
+              ElementsAre(HasSubstr("data.normalization.computed: replaces "
+                                    "mean and stddev")));
 }
 
 TEST(ParseJobFileTest, NothingIsDoneToTheInputsOfARegisteredSource) {
@@ -602,8 +599,8 @@ TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
                            "job.textproto")
                   .ok());
   EXPECT_THAT(ErrorsOf(Changed("scale: 0.5", "holdout { fraction: 0.2 }")),
-              ElementsAre("dir/job.textproto:14: data.holdout: stands in place "
-                          "of data.test, which is there too"));
+              ElementsAre("dir/job.textproto:14: data.holdout: replaces "
+                          "data.test, which is also set"));
   EXPECT_THAT(ErrorsOf(Changed(test, "holdout { fraction: 1 }\n")),
               ElementsAre("dir/job.textproto:13: data.holdout.fraction: must "
                           "be below 1, is 1"));
@@ -628,7 +625,7 @@ TEST(ParseJobFileTest, SaysTheOrderOfExamples) {
       ErrorsOf(Changed("scale: 0.5", "shuffle: BLOCKS shuffle_block: 0")),
       ElementsAre("dir/job.textproto:14: data.shuffle_block: must be at least "
                   "1, is 0"));
-  // Workers with another order are refused; the default is as ever.
+  // Workers with another order are rejected; the default is unchanged.
   const auto digest_of = [](const std::string& fields) {
     return JobDigest(
         *ParseJobFile(Changed("scale: 0.5", fields), "job.textproto"));
@@ -640,7 +637,7 @@ TEST(ParseJobFileTest, SaysTheOrderOfExamples) {
             digest_of("shuffle: BLOCKS shuffle_block: 10"));
 }
 
-// Columns by place, of TSV.
+// Columns by position, in TSV.
 TEST(ParseJobFileTest, ReadsCsvFiles) {
   const auto job = ParseJobFile(
       absl::StrReplaceAll(
@@ -677,13 +674,14 @@ TEST(ParseJobFileTest, ReadsFilesOfIds) {
     proto::Job elsewhere = *job;
     *DataPaths(elsewhere.mutable_data()->mutable_train())[0] = "/day*";
     EXPECT_EQ(JobDigest(elsewhere), JobDigest(*job));
-    EXPECT_THAT(ErrorsOf(text),
-                ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
-                            "the format says what its numbers become"));
+    EXPECT_THAT(
+        ErrorsOf(text),
+        ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
+                    "the format defines how its numbers are transformed"));
   }
 }
 
-// Where the data lie is no part of what workers must agree on; the schema is.
+// Workers must agree on the schema, but not on where the data are.
 TEST(JobDigestTest, FilesDoNotMatterAndColumnsDo) {
   const auto digest = [](const std::string& files, const std::string& column) {
     const std::string text = Changed(
@@ -818,8 +816,8 @@ TEST(ParseJobFileTest, AnythingButAJob) {
                           "bytes"));
 }
 
-// Every prefix of a good job, and every job with one byte changed, is read or
-// refused with words.
+// Every prefix of a valid job, and every job with one byte changed, is either
+// read or rejected with a message.
 TEST(ParseJobFileTest, DamagedJobs) {
   const std::string good = kJob;
   for (size_t size = 0; size < good.size(); ++size) {
@@ -844,7 +842,7 @@ TEST(ParseJobFileTest, ColumnsCountTabsToTheNextMultipleOfEight) {
                                 HasSubstr("\"foo\""))));
 }
 
-// What may be said of examples and batches, in jobs of either kind.
+// The settings of examples and batches, in synchronous and asynchronous jobs.
 TEST(ParseJobFileTest, ExamplesAndMicroBatches) {
   const std::string synchronous =
       "consistency { synchronous { replicas_to_aggregate: 2 "
@@ -869,12 +867,13 @@ TEST(ParseJobFileTest, Compression) {
   EXPECT_EQ(errors("compression { variables: \"dense/.*\" push: INT8 }"
                    "compression { push: TOP_K top_k: 0.02 pull: FLOAT16 }"),
             "");
-  EXPECT_EQ(errors("compression { push: INT8 }\n"
-                   "compression { variables: \"(a\" push: INT8 pull: INT8 }"),
-            "j:24: compression[1].pull: must be EXACT, FLOAT16 or BFLOAT16, is "
-            "INT8\n"
-            "j:24: compression[1].variables: is no regular expression: missing "
-            "): (a");
+  EXPECT_EQ(
+      errors("compression { push: INT8 }\n"
+             "compression { variables: \"(a\" push: INT8 pull: INT8 }"),
+      "j:24: compression[1].pull: must be EXACT, FLOAT16 or BFLOAT16, is "
+      "INT8\n"
+      "j:24: compression[1].variables: is not a regular expression: missing "
+      "): (a");
   EXPECT_EQ(
       errors("compression { push: INT4 }"),
       "j:23:21: Unknown enumeration value of \"INT4\" for field \"push\".");
@@ -922,7 +921,8 @@ TEST(LoadJobFileTest, Unreadable) {
               HasSubstr("/dev/zero: a job file has at most 1048576 bytes"));
 }
 
-// Every job in examples/ is one. Bazel runs tests where the tree's files stand.
+// Every job in examples/ is valid. Bazel runs tests in the root of the tree's
+// files.
 TEST(LoadJobFileTest, Examples) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("examples")) {
@@ -933,7 +933,7 @@ TEST(LoadJobFileTest, Examples) {
     EXPECT_EQ(job->name(), names.back());
     const auto replicas = ResolveConsistency(*job, job->local().workers());
     EXPECT_TRUE(replicas.ok()) << names.back() << ": " << replicas.status();
-    // As README says of --workers; a backup replica is one of a number.
+    // As README says about --workers; a backup replica needs a fixed number.
     EXPECT_EQ(ResolveConsistency(*job, 4).ok(),
               names.back().find("_backup") == std::string::npos)
         << names.back();
@@ -948,7 +948,7 @@ TEST(JobDigestTest, TellsJobsApart) {
   const std::string digest = JobDigest(Parse(kJob));
   EXPECT_EQ(digest.size(), 64);
   EXPECT_EQ(JobDigest(Parse(kJob)), digest);
-  // The same job elsewhere, or with data elsewhere.
+  // The same job in another place, or with data in another place.
   EXPECT_EQ(JobDigest(*ParseJobFile(kJob, "/other/dir/x.textproto")), digest);
   EXPECT_EQ(JobDigest(Parse(Changed("train-images", "images"))), digest);
   EXPECT_EQ(JobDigest(Parse(Changed("/data/test-labels", "labels"))), digest);
@@ -994,7 +994,7 @@ TEST(LayerNamesTest, KindAndCount) {
               ElementsAre("dense", "relu", "x", "dense_2", "relu_1", ""));
 }
 
-// A job of this length and batch size.
+// A job with this length and batch size.
 proto::Job JobOf(const std::string& length, uint32_t batch_size) {
   proto::Job job;
   EXPECT_TRUE(TextFormat::ParseFromString(
@@ -1028,7 +1028,8 @@ TEST(ResolveCompressionTest, TheFirstRuleThatMatchesCounts) {
       texts("compression { variables: \"dense/.*\" push: INT8 }"
             "compression { variables: \".*/kernel\" push: TOP_K top_k: 0.5 }"),
       ElementsAre("push: INT8", "push: INT8", "push: TOP_K top_k: 0.5"));
-  // Whole names; and a rule that another leaves nothing is no slip.
+  // Whole names match; and it is not an error if earlier rules leave nothing
+  // for a rule.
   EXPECT_THAT(texts("compression { variables: \".*kernel|out\" push: INT8 }"
                     "compression { variables: \"out/kernel\" pull: FLOAT16 }"),
               ElementsAre("push: INT8", "", "push: INT8"));
@@ -1037,8 +1038,8 @@ TEST(ResolveCompressionTest, TheFirstRuleThatMatchesCounts) {
           .status();
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(none.message(),
-            "compression[1].variables: \"dense\" is the whole name of no "
-            "variable; there are dense/kernel, dense/bias, out/kernel");
+            "compression[1].variables: \"dense\" is not the whole name of any "
+            "variable; the variables are dense/kernel, dense/bias, out/kernel");
 }
 
 TEST(TotalStepsTest, ByStep) {
@@ -1061,22 +1062,22 @@ TEST(TotalStepsTest, ByStep) {
       {"epochs: 0.001", 100, 100, 1, 1},
       {"epochs: 1", 100, 0, 1, 1},
       {"epochs: 1e9", 1, 1000000000, 1, 1000000000000000},
-      // Each epoch by itself: 100 / 21 are 5 steps.
+      // Each epoch is rounded separately: 100 / 21 are 5 steps.
       {absl::StrCat("steps: 3000", kShort), 7, 100, 3, 3000},
       {absl::StrCat("epochs: 1", kShort), 7, 100, 3, 5},
       {absl::StrCat("epochs: 5", kShort), 7, 100, 3, 25},
       {absl::StrCat("epochs: 3", kShort), 7, 105, 3, 15},
       {absl::StrCat("epochs: 3", kShort), 7, 106, 3, 18},
-      // Of the last, 25 examples are 2 steps; 21 are one.
+      // In the last epoch, 25 examples are 2 steps, and 21 are one.
       {absl::StrCat("epochs: 2.25", kShort), 7, 100, 3, 12},
       {absl::StrCat("epochs: 2.21", kShort), 7, 100, 3, 11},
       {absl::StrCat("epochs: 0.01", kShort), 7, 100, 3, 1},
-      // A rounding error is no step: 3.1 - 3 = 0.10000000000000009, of 30
-      // examples 3.0000000000000027.
+      // A rounding error does not add a step: 3.1 - 3 = 0.10000000000000009;
+      // for 30 examples, 3.0000000000000027.
       {absl::StrCat("epochs: 3.1", kShort), 1, 30, 3, 31},
       {absl::StrCat("epochs: 2.9999999999999996", kShort), 1, 30, 3, 30},
       {absl::StrCat("epochs: 3.0000000000000004", kShort), 1, 30, 3, 30},
-      // A batch or a step of more than there is.
+      // A batch or a step larger than the data.
       {absl::StrCat("epochs: 4", kShort), 7, 5, 1, 4},
       {absl::StrCat("epochs: 4", kShort), 2, 5, 3, 4},
       {absl::StrCat("epochs: 1", kShort), 100, 0, 1, 1},
@@ -1097,7 +1098,7 @@ TEST(TotalTicketsTest, Table) {
     std::string length;
     uint32_t batch_size;
     uint64_t examples;
-    // N; 0: asynchronous.
+    // N, or 0 for asynchronous.
     uint32_t to_aggregate;
     uint64_t tickets;
     uint64_t steps;
@@ -1110,11 +1111,12 @@ TEST(TotalTicketsTest, Table) {
       {"epochs: 1", 100, 0, 0, 1, 1},
       {"epochs: 1e9", 1, 1000000001, 0, 1000000000000000, 1000000000000000},
       {"steps: 1000000000000000", 1, 10, 0, 1000000000000000, 1000000000000000},
-      // Each epoch by itself: 100 / 7 are 15 batches, of 25 examples 4.
+      // Each epoch is rounded separately: 100 / 7 are 15 batches, and 25
+      // examples are 4.
       {absl::StrCat("epochs: 2", kShort), 7, 100, 0, 30, 30},
       {absl::StrCat("epochs: 2.25", kShort), 7, 100, 0, 34, 34},
       {absl::StrCat("epochs: 2", kShort), 200, 100, 0, 2, 2},
-      // N to a step, but for the last.
+      // N per step, except in the last.
       {"steps: 3000", 100, 60000, 2, 6000, 3000},
       {"epochs: 1", 100, 60000, 2, 600, 300},
       {"epochs: 2", 7, 100, 3, 29, 10},
@@ -1177,10 +1179,11 @@ TEST(ClickModelRulesTest, HoldForTablesAndLayers) {
                   "dense { units: 8 } } top { relu {} } }",
                   "adamw"),
             "");
-  EXPECT_THAT(error("logistic_regression {}", "adamw"),
-              AllOf(HasSubstr("model.logistic_regression.linear.optimizer"),
-                    HasSubstr("sgd, momentum, adagrad, adam or ftrl; without "
-                              "an optimizer of its own")));
+  EXPECT_THAT(
+      error("logistic_regression {}", "adamw"),
+      AllOf(HasSubstr("model.logistic_regression.linear.optimizer"),
+            HasSubstr("sgd, momentum, adagrad, adam or ftrl, which can update "
+                      "single rows; without its own optimizer")));
   EXPECT_THAT(error("factorization_machine {}", "sgd"),
               HasSubstr("model.factorization_machine.embedding: "));
   EXPECT_THAT(error("factorization_machine { embedding {} }", "sgd"),
@@ -1189,7 +1192,7 @@ TEST(ClickModelRulesTest, HoldForTablesAndLayers) {
       error("deep_fm { embedding { row_length: 4 table { row_wise: true "
             "initializer { he {} } } } layers { relu {} } }",
             "sgd"),
-      AllOf(HasSubstr("table.row_wise: is for adagrad"),
+      AllOf(HasSubstr("table.row_wise: is only for adagrad"),
             HasSubstr("depends on the number of rows")));
   EXPECT_THAT(
       error("wide_and_deep { embedding { row_length: 4 } layers { name: "

@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-// Of a size in two dimensions, at `path`.
+// For a size in two dimensions, at `path`.
 void CheckSize(const google::protobuf::RepeatedField<uint32_t>& size,
                const std::string& path, std::vector<BrokenRule>* broken) {
   if (size.size() <= 2) return;
@@ -20,7 +20,7 @@ void CheckSize(const google::protobuf::RepeatedField<uint32_t>& size,
                           size.size(), " numbers")});
 }
 
-// Of a layer of a kind that may have a bias.
+// For a layer of a kind that may have a bias.
 template <typename Kind>
 void CheckInitializers(const Kind& kind, const std::string& path,
                        std::vector<BrokenRule>* broken) {
@@ -29,8 +29,8 @@ void CheckInitializers(const Kind& kind, const std::string& path,
         std::pair("bias_initializer", &kind.bias_initializer())}) {
     if (!initializer->has_given()) continue;
     broken->push_back({absl::StrCat(path, ".", field, ".given"),
-                       "a job file has no values: they are given by a worker "
-                       "of one's own (client/cluster.h)"});
+                       "a job file cannot contain values: only your own worker "
+                       "programs can give them (client/cluster.h)"});
   }
   if (!kind.has_use_bias() || kind.use_bias()) return;
   if (!kind.has_bias_initializer()) return;
@@ -38,7 +38,8 @@ void CheckInitializers(const Kind& kind, const std::string& path,
                      "has no bias to initialize: use_bias is false"});
 }
 
-// The names of layers side by side, and rules between the fields of each.
+// Checks the names of sibling layers, and the rules between the fields of each
+// layer.
 void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
                  const std::string& list, std::vector<BrokenRule>* broken) {
   const std::vector<std::string> names = LayerNames(layers);
@@ -51,8 +52,8 @@ void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
     if (!fresh && !names[i].empty()) {
       broken->push_back(
           {path,
-           absl::StrCat("has the name \"", absl::CEscape(names[i]), "\", as ",
-                        field, "[", same->second, "] has: give it another")});
+           absl::StrCat("has the name \"", absl::CEscape(names[i]), "\", like ",
+                        field, "[", same->second, "]: give it another")});
     }
     const proto::Layer& layer = layers.Get(i);
     if (layer.has_dense()) {
@@ -85,28 +86,29 @@ void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
   }
 }
 
-// Whether the rule of an optimizer can change single rows.
+// Whether an optimizer can update single rows.
 bool ChangesRows(const proto::Optimizer& optimizer) {
   return optimizer.has_sgd() || optimizer.has_momentum() ||
          optimizer.has_adagrad() || optimizer.has_adam() ||
          optimizer.has_ftrl();
 }
 
-// Of a table at `path`; `by_default`: the job's optimizer.
+// For a table at `path`; `by_default` is the job's optimizer.
 void CheckTable(const proto::TableOptions& table, const std::string& path,
                 const proto::Optimizer& by_default,
                 std::vector<BrokenRule>* broken) {
   const proto::Initializer& initializer = table.initializer();
   if (initializer.has_given()) {
-    broken->push_back({path + ".initializer.given",
-                       "a job file has no values, and a table cannot be given "
-                       "any"});
+    broken->push_back(
+        {path + ".initializer.given",
+         "a job file cannot contain values, and a table cannot be given any"});
   }
   if (initializer.has_glorot() || initializer.has_he()) {
-    broken->push_back({path + ".initializer",
-                       "depends on the number of rows, which a table has not: "
-                       "take uniform, normal, truncated_normal, constant or "
-                       "zeros"});
+    broken->push_back(
+        {path + ".initializer",
+         "depends on the number of rows, which a table does not have: use "
+         "uniform, normal, truncated_normal, constant or "
+         "zeros"});
   }
   const proto::Optimizer& optimizer =
       table.has_optimizer() ? table.optimizer() : by_default;
@@ -114,16 +116,16 @@ void CheckTable(const proto::TableOptions& table, const std::string& path,
       !ChangesRows(optimizer)) {
     broken->push_back(
         {path + ".optimizer",
-         absl::StrCat("rows of tables are changed by sgd, momentum, adagrad, "
-                      "adam or ftrl",
-                      table.has_optimizer()
-                          ? ""
-                          : "; without an optimizer of its own a table has the "
-                            "job's")});
+         absl::StrCat(
+             "tables need sgd, momentum, adagrad, adam or ftrl, which can "
+             "update single rows",
+             table.has_optimizer()
+                 ? ""
+                 : "; without its own optimizer, a table uses the job's")});
   }
   if (table.row_wise() &&
       optimizer.update_case() != proto::Optimizer::kAdagrad) {
-    broken->push_back({path + ".row_wise", "is for adagrad"});
+    broken->push_back({path + ".row_wise", "is only for adagrad"});
   }
 }
 

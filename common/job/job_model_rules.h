@@ -1,4 +1,4 @@
-// Rules between the fields of a job's model.
+// Rules between the fields of a job's `model`.
 #ifndef HOLDFAST_COMMON_JOB_JOB_MODEL_RULES_H_
 #define HOLDFAST_COMMON_JOB_JOB_MODEL_RULES_H_
 
@@ -9,8 +9,8 @@
 
 namespace holdfast {
 
-// Adds the rules that the model of `job` breaks, beyond those that hold for any
-// message.
+// Appends the rules that the model of `job` breaks, apart from those that hold
+// for any message.
 void CheckModel(const proto::Job& job, std::vector<BrokenRule>* broken);
 
 }  // namespace holdfast

@@ -5,17 +5,17 @@
 
 namespace holdfast {
 
-// The job has ended in order: every task exits 0.
+// Whether the job has ended normally: every task exits 0.
 inline bool IsOrderlyEnd(proto::JobPhase phase) {
   return phase == proto::DONE || phase == proto::STOPPED;
 }
 
-// Nothing follows the phase in this life of the coordinator.
+// Whether the phase is final in this life of the coordinator.
 inline bool IsEnd(proto::JobPhase phase) {
   return IsOrderlyEnd(phase) || phase == proto::FAILED;
 }
 
-// The variables exist on every shard, as far as the phase tells.
+// Whether the phase implies that the variables exist on every shard.
 inline bool HasVariables(proto::JobPhase phase) {
   return phase == proto::TRAINING || phase == proto::STOPPING ||
          IsOrderlyEnd(phase);

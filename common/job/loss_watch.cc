@@ -9,8 +9,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kFirstReports = 5;
-// Losses of a job that learns fall; the worst of a normal one are a few times
-// what they were at first.
+// A normal job's losses fall; the worst are a few times the first ones.
 constexpr double kExplosion = 100;
 
 }  // namespace
@@ -40,8 +39,8 @@ std::string LossWatch::AddReport(double loss) {
   if (median <= 0 || loss <= kExplosion * median) return "";
   warned_ = true;
   return absl::StrCat("the loss is ", loss, ", over ", kExplosion,
-                      " times the ", median,
-                      " of the beginning: the job may be diverging (a lower "
+                      " times the initial ", median,
+                      ": the job may be diverging (a lower "
                       "learning rate or clipping may help)");
 }
 

@@ -6,19 +6,19 @@
 
 namespace holdfast {
 
-// Notices that a job's loss explodes: it is 100 times the median of the first
-// reports. For people; decides nothing.
+// Detects that a job's loss explodes: that it exceeds 100 times the median of
+// the first reports. It only warns people and decides nothing.
 //
 // Thread-compatible.
 class LossWatch {
  public:
-  // A report is the mean of so many losses. More of them smooth out single
-  // batches, and notice later.
+  // A report is the mean of `losses_per_report` losses. More losses smooth out
+  // single batches, but detect an explosion later.
   explicit LossWatch(int losses_per_report = 1)
       : losses_per_report_(losses_per_report) {}
 
-  // A warning, the first time that there is reason for one; otherwise empty.
-  // `loss` need not be finite.
+  // Returns a warning the first time that there is a reason for one, otherwise
+  // an empty string. `loss` need not be finite.
   std::string Add(double loss);
 
  private:
@@ -27,7 +27,7 @@ class LossWatch {
   const int losses_per_report_;
   int losses_ = 0;
   double sum_ = 0;
-  // The first reports, sorted once all are here.
+  // The first reports, sorted once all have been added.
   std::vector<double> first_;
   bool warned_ = false;
 };

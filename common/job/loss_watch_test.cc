@@ -18,7 +18,7 @@ TEST(LossWatchTest, WarnsOnceOfALossThatExplodes) {
   }
   EXPECT_EQ(watch.Add(200), "");
   EXPECT_THAT(watch.Add(201),
-              HasSubstr("the loss is 201, over 100 times the 2 of"));
+              HasSubstr("the loss is 201, over 100 times the initial 2:"));
   EXPECT_EQ(watch.Add(1e9), "");
 }
 
@@ -32,7 +32,7 @@ TEST(LossWatchTest, WarnsOfALossThatIsNotFinite) {
   }
 }
 
-// One bad batch among 20 is none.
+// One bad batch among 20 is not an explosion.
 TEST(LossWatchTest, ReportsAreMeans) {
   LossWatch watch(/*losses_per_report=*/20);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(watch.Add(1), "");
@@ -40,10 +40,10 @@ TEST(LossWatchTest, ReportsAreMeans) {
   for (int i = 1; i < 20; ++i) EXPECT_EQ(watch.Add(1), "");
   EXPECT_EQ(watch.Add(2000), "");
   for (int i = 1; i < 19; ++i) EXPECT_EQ(watch.Add(1), "");
-  EXPECT_THAT(watch.Add(1), HasSubstr("over 100 times the 1 of"));
+  EXPECT_THAT(watch.Add(1), HasSubstr("over 100 times the initial 1:"));
 }
 
-// A model that fits perfectly has no scale for what is much.
+// A model that fits perfectly gives no scale for large losses.
 TEST(LossWatchTest, NothingIsSaidWithoutAScale) {
   LossWatch watch;
   for (int i = 0; i < 5; ++i) EXPECT_EQ(watch.Add(0), "");

@@ -13,7 +13,7 @@ void ClearRate(proto::Optimizer* optimizer) {
   optimizer->clear_schedule();
 }
 
-// The number of workers; `fields`: a Declaration or a Job.
+// Clears the number of workers; `fields` is a Declaration or a Job.
 template <typename Fields>
 void ClearWorkers(Fields* fields) {
   if (fields->consistency().has_synchronous()) {
@@ -27,7 +27,7 @@ void ClearWorkers(Fields* fields) {
   }
 }
 
-// Without what may change.
+// The declaration without the fields that may change.
 proto::Declaration Fixed(proto::Declaration declaration) {
   declaration.clear_total_steps();
   declaration.clear_total_tickets();
@@ -59,7 +59,7 @@ proto::Job Fixed(proto::Job job, proto::ExampleAssignment examples) {
 
 absl::Status MayNotChange(const std::string& change) {
   return absl::AlreadyExistsError(
-      absl::StrCat("cannot change when a job goes on: ", change));
+      absl::StrCat("cannot change when a job continues: ", change));
 }
 
 absl::StatusOr<proto::Job> ParseJob(const std::string& bytes) {
@@ -81,17 +81,18 @@ absl::Status CheckLength(const proto::Declaration& stands,
   if (declared.total_steps() < at.step) {
     return absl::FailedPreconditionError(absl::StrCat(
         "total_steps is ", declared.total_steps(), ", but the job has made ",
-        at.step, " steps, of which none is taken back"));
+        at.step, " steps, which cannot be undone"));
   }
   const uint64_t before = stands.total_tickets();
   const uint64_t tickets = declared.total_tickets();
   if (stands.examples() != proto::BY_TICKET || tickets == before) {
     return absl::OkStatus();
   }
-  // Tickets beyond the new end may be spent already: they are in any order.
+  // Tickets beyond the new end may already be spent, because they are spent in
+  // any order.
   if (tickets < before) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the job has ", before, " tickets, and goes on with no fewer; ",
+        "the job has ", before, " tickets, and cannot continue with fewer; ",
         tickets,
         " are declared: `holdfast stop` ends it before its last step"));
   }
@@ -101,8 +102,8 @@ absl::Status CheckLength(const proto::Declaration& stands,
           0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the last of ", before,
-        " tickets have made a step of less than replicas_to_aggregate, with "
-        "which a job ends: it has no further steps"));
+        " tickets have made a step of fewer than replicas_to_aggregate, which "
+        "ends a job: it can have no further steps"));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// What may change when a job goes on from its checkpoints, with a job file or a
-// script that has been edited (docs/protocol/recovery.md, "With another job
+// Which changes are allowed when a job continues from its checkpoints with an
+// edited job file or script (docs/protocol/recovery.md, "With another job
 // file").
 //
 // Pure functions; safe from any thread.
@@ -17,39 +17,40 @@
 
 namespace holdfast {
 
-// Where the job goes on.
+// The point from which the job continues.
 struct ResumePoint {
-  // Global steps of its newest checkpoint; asynchronous: pushes.
+  // The global step of its newest checkpoint; in an asynchronous job, the
+  // number of pushes.
   uint64_t step = 0;
-  // There is a checkpoint, so first values are not needed any more.
+  // Whether there is a checkpoint, so that first values are no longer needed.
   bool has_values = false;
 };
 
 struct ResumedDeclaration {
-  // `declared`, with the variables of the declaration that stands.
+  // `declared`, with the variables of the existing declaration.
   proto::Declaration declaration;
-  // Each field that changes, as "total_steps: 40 -> 80".
+  // Each field that changes, such as "total_steps: 40 -> 80".
   std::vector<std::string> changes;
 };
 
-// The declaration with which a job goes on at `at`, for which `stands` was
-// declared before, and `declared` is now; both have their defaults filled in.
-// Free to change are: the number of steps; learning rates and their schedules;
-// evaluation, checkpoints and timeouts; and, where examples are BY_TICKET, the
-// number of workers. Where both have a job file, all else in it has to be the
-// same, too.
+// The declaration with which a job continues at `at`: `stands` is the existing
+// declaration and `declared` the new one, both with their defaults filled in.
+// These may change: the number of steps; learning rates and their schedules;
+// evaluation, checkpoints and timeouts; and, if examples are BY_TICKET, the
+// number of workers. If both have a job file, the rest of it must be the same,
+// too.
 // Errors: ALREADY_EXISTS, with the first field that may not change, from the
 // old to the new value; FAILED_PRECONDITION when the job has made more steps
-// than `declared` has, or cannot be continued evenly.
+// than `declared` has, has more tickets, or ended with an incomplete step.
 absl::StatusOr<ResumedDeclaration> ResumeDeclaration(
     const proto::Declaration& stands, const proto::Declaration& declared,
     const ResumePoint& at);
 
-// The same of the job file alone, where `stands` has one; `job_file` is a
-// serialized Job, as in DeclaredJob.
+// The same comparison for the job file alone, if `stands` has one; `job_file`
+// is a serialized Job, as in DeclaredJob.
 absl::Status CompareJobFiles(const proto::Declaration& stands,
                              const std::string& job_file);
-// The same of one as it is written, before anything is computed for it of the
+// The same for a job file as written, before any values are computed from the
 // data: `data` is not compared.
 absl::Status CompareWrittenJobFile(const proto::Declaration& stands,
                                    const proto::Job& job);

@@ -63,7 +63,7 @@ proto::Declaration With(proto::Declaration declaration, const Change& change) {
   return declaration;
 }
 
-// A job file with this batch size, and what `more` says.
+// A job file with this batch size and the lines in `more`.
 void SetJob(proto::Declaration* declaration, uint32_t batch_size,
             const std::function<void(proto::Job* job)>& more = nullptr) {
   proto::Job job;
@@ -204,11 +204,12 @@ TEST(ResumeDeclarationTest, TicketsBecomeMoreNotFewer) {
         .status();
   };
   EXPECT_TRUE(with(6, 12, 4).ok());
-  EXPECT_THAT(std::string(with(4, 8, 4).message()),
-              HasSubstr("the job has 9 tickets, and goes on with no fewer; 8"));
-  // The fifth step was made of the ninth ticket alone.
+  EXPECT_THAT(
+      std::string(with(4, 8, 4).message()),
+      HasSubstr("the job has 9 tickets, and cannot continue with fewer; 8"));
+  // The fifth step consisted of the ninth ticket alone.
   EXPECT_THAT(std::string(with(6, 12, 5).message()),
-              HasSubstr("a step of less than replicas_to_aggregate"));
+              HasSubstr("a step of fewer than replicas_to_aggregate"));
 }
 
 TEST(ResumeDeclarationTest, OfAJobFileOnlyTheSameFieldsMayChange) {

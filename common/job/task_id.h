@@ -1,4 +1,4 @@
-// The name of a task in a cluster: a job and an index in it.
+// The name of a task in a cluster: a job and an index within the job.
 #ifndef HOLDFAST_COMMON_JOB_TASK_ID_H_
 #define HOLDFAST_COMMON_JOB_TASK_ID_H_
 

@@ -14,40 +14,43 @@
 
 namespace holdfast {
 
-// A snapshot of figures as Prometheus's metrics, and the text in which it reads
-// them (docs/operating/metrics.md).
+// A snapshot of figures as Prometheus metrics, and their text format
+// (docs/operating/metrics.md).
 //
-// Made at each scrape from what the owners of figures have counted; nothing is
-// registered, and nothing here is touched while the job works. A metric that is
-// added again, with other labels, adds a series to it.
+// It is made at each scrape from the counts that the figures' owners keep;
+// nothing is registered, and nothing here runs while the job works. Adding a
+// metric again with other labels adds a series to it.
 //
 // Thread-compatible.
 class Metrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // By bounds, as Prometheus counts: counts[i] at most bounds[i], the last of
-  // counts all.
+  // A cumulative histogram, as in Prometheus: counts[i] values are at most
+  // bounds[i], and the last of `counts` is the number of all values.
   struct Distribution {
     std::vector<double> bounds;
     std::vector<uint64_t> counts;
     double sum = 0;
   };
 
-  // All of these: `name` and `help` are those of the metric's other series.
+  // For all of these, `name` and `help` are the same for all series of a
+  // metric.
 
-  // What only grows while the process lives. `name` ends in _total.
+  // A figure that only grows while the process lives. `name` must end in
+  // _total.
   void Counter(absl::string_view name, absl::string_view help, double value,
                const Labels& labels = {});
   void Gauge(absl::string_view name, absl::string_view help, double value,
              const Labels& labels = {});
-  // How often something happened, and the sum of what it took.
+  // How often something happened, and the sum of its measurements.
   void Summary(absl::string_view name, absl::string_view help, uint64_t count,
                double sum, const Labels& labels = {});
   void Histogram(absl::string_view name, absl::string_view help,
                  const Distribution& distribution, const Labels& labels = {});
 
-  // As Prometheus counts: each bucket, sum and count is a series.
+  // The number of series as Prometheus counts them: each bucket, sum and count
+  // is one.
   size_t num_series() const;
 
   // In the text format, version 0.0.4.
@@ -65,8 +68,8 @@ class Metrics {
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
 
-// As Distribution::counts and bounds, but with at most `max_bounds` of the
-// bounds, evenly chosen, the last among them.
+// The same distribution with at most `max_bounds` of the bounds, evenly chosen
+// and including the last.
 Metrics::Distribution Thin(const Metrics::Distribution& distribution,
                            size_t max_bounds);
 

@@ -7,8 +7,8 @@
 
 namespace holdfast {
 
-// What every daemon tells: which task and version it is, and what its process
-// takes of the machine.
+// Adds the metrics that every daemon exports: its task and version, and the
+// resources that its process uses.
 void AddProcessMetrics(const TaskId& task, const ProcessFigures& figures,
                        Metrics* metrics);
 

@@ -27,13 +27,14 @@
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, job_name, "",
-          "Job of this task: ps, worker or chief. Default, with --task_index: "
-          "the job that this program is for.");
+          "Job of this task: ps, worker or chief. Default, if --task_index is "
+          "given: the job that this program is for.");
 ABSL_FLAG(std::optional<int64_t>, task_index, std::nullopt,
           "Index of this task in its job.");
-ABSL_FLAG(std::string, cluster_spec, "",
-          "The cluster: the path of a file with JSON, or the JSON itself, as "
-          R"({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}.)");
+ABSL_FLAG(
+    std::string, cluster_spec, "",
+    "The cluster: the path of a file with JSON, or the JSON itself, such as "
+    R"({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}.)");
 ABSL_FLAG(std::string, ps_hosts, "",
           "The cluster, instead of --cluster_spec: host:port of each ps task, "
           "separated by commas; ps-{4}.net:2222 stands for ps-0.net:2222 to "
@@ -41,56 +42,55 @@ ABSL_FLAG(std::string, ps_hosts, "",
 ABSL_FLAG(std::string, worker_hosts, "",
           "host:port of each worker task, as in --ps_hosts.");
 ABSL_FLAG(std::string, chief_hosts, "",
-          "host:port of the chief, where the cluster has one.");
+          "host:port of the chief, if the cluster has one.");
 ABSL_FLAG(
     std::string, tls_dir, "",
     "Use mutual TLS, with this folder's ca.crt, tls.crt and tls.key: made "
-    "by `holdfast certs`, or mounted from a Secret of Kubernetes. "
+    "by `holdfast certs`, or mounted from a Kubernetes Secret. "
     "Default: connections are not encrypted.");
-ABSL_FLAG(
-    bool, insecure, false,
-    "Allow unencrypted connections to leave this machine: without --tls_dir "
-    "those between tasks, where every peer is trusted, and to --status_port; "
-    "with or without it those to --http_port. Without this flag they are "
-    "limited to loopback.");
+ABSL_FLAG(bool, insecure, false,
+          "Allow unencrypted connections to leave this machine: without "
+          "--tls_dir, those between tasks, which then trust every peer, and "
+          "those to --status_port; with or without it, those to --http_port. "
+          "Without this flag they are limited to loopback.");
 ABSL_FLAG(std::string, same_host, "auto",
-          "auto: tensors pass through shared memory between a ps and workers "
-          "of its host, where both can have it; off: all pass over the "
-          "network. The result is the same to the bit.");
+          "auto: a ps and the workers of its host exchange tensors through "
+          "shared memory if both can; off: all tensors are sent over the "
+          "network. The results are bit-identical.");
 ABSL_FLAG(
     std::string, same_host_dir, "",
-    "Directory for the sockets by which tasks of one host find each other, as "
-    "a volume that their containers share. A ps makes its socket there, to "
-    "which whoever may enter the directory may connect; a worker shares memory "
-    "only with a ps whose socket is there. Default: the ps' a folder of its "
-    "user's alone, in $XDG_RUNTIME_DIR or /tmp; a worker's wherever the ps has "
-    "it.");
+    "Directory for the sockets by which tasks of one host find each other, "
+    "such as a volume that their containers share. A ps makes its socket "
+    "there, and everyone who may enter the directory can connect to it; a "
+    "worker shares memory only with a ps whose socket is there. Default: for a "
+    "ps, a folder that only its user can access, in $XDG_RUNTIME_DIR or /tmp; "
+    "for a worker, wherever the ps's socket is.");
 ABSL_FLAG(int, http_port, 0,
           "Port for unencrypted HTTP probes: /healthz (the process works) and "
           "/readyz (it takes part in its job). On loopback only, unless "
           "--insecure. 0: no probes.");
-ABSL_FLAG(
-    std::optional<int>, status_port, std::nullopt,
-    "Port for people and their tools; on ps 0 it has the status of the job. "
-    "With --tls_dir HTTPS, for operators' certificates; otherwise plain HTTP, "
-    "on loopback only, unless --insecure. 0: a free port, which is logged. "
-    "Default: none.");
+ABSL_FLAG(std::optional<int>, status_port, std::nullopt,
+          "Port for status pages, for people and tools; those of ps 0 include "
+          "the job's status. With --tls_dir it serves HTTPS to operators with "
+          "certificates; otherwise plain HTTP, on loopback only unless "
+          "--insecure. 0: a free port, which is logged. Default: none.");
 
 ABSL_FLAG(std::string, log_format, "text",
-          "How the log on standard error is written: text, or json, an object "
-          "on each line, for systems that collect logs.");
+          "Format of the log on standard error: text, or json (one object per "
+          "line) for systems that collect logs.");
 
 namespace holdfast {
 namespace {
 
-// Descriptors: some connections for each of thousands of workers. Counting them
-// takes the longer the more there are.
+// File descriptors, for several connections to each of thousands of workers.
+// The limit is finite because counting the open files takes longer the more
+// there are.
 constexpr rlim_t kMaxFiles = 16384;
 
 constexpr char kClusterHelp[] =
     R"(
-The cluster and this task's place in it are named by flags, or else by the
-environment variable TF_CONFIG, in TensorFlow's form:
+The cluster and this task's place in it are given by flags, or otherwise by the
+environment variable TF_CONFIG, in TensorFlow's format:
 
   TF_CONFIG='{"cluster": {"ps": ["a:2222"], "worker": ["b:2222"]},
               "task": {"type": "worker", "index": 0}}'
@@ -114,7 +114,7 @@ std::vector<FlagGroup> WithCommonGroups(absl::Span<const FlagGroup> groups) {
 constexpr char kTextLogFormat[] = "text";
 constexpr char kJsonLogFormat[] = "json";
 
-// Of this program, for its messages.
+// This program's name, for its messages.
 std::string* ProgramName() {
   static std::string* const name = new std::string("holdfast");
   return name;
@@ -144,19 +144,18 @@ int MakeEventFd() {
 }  // namespace
 
 void TuneProcess() {
-  // Debian builds Abseil with a search for cycles of locks at each Lock, some 2
+  // Debian's Abseil searches for lock cycles at each Lock, which takes about 2
   // % of a daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Otherwise the memory of each large message goes back to the system, and
-  // comes from it page by page with the next one.
+  // Otherwise the memory of each large message is returned to the system, and
+  // faulted in page by page for the next one.
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  // A heap keeps the most that it has ever held. With several of them a push
-  // may lie in this one or in that, and a ps would keep the sum of what each
-  // held at its own worst time; and those beside the main one are given back
-  // whatever the threshold.
+  // A heap keeps the maximum that it has ever held. With several heaps, a push
+  // may be in any of them, so a ps would keep the sum of their maximums; and
+  // heaps other than the main one return memory regardless of the threshold.
   mallopt(M_ARENA_MAX, 1);
-  // A usual limit, 1024, is soon reached by connections.
+  // Connections soon reach the usual limit of 1024.
   rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kMaxFiles) {
     files.rlim_cur = std::min<rlim_t>(files.rlim_max, kMaxFiles);
@@ -194,7 +193,7 @@ std::optional<int> BeginDaemon(int argc, char** argv,
   }
   if (!line->arguments.empty()) {
     return UsageError(absl::InvalidArgumentError(
-        absl::StrCat("takes flags alone, but was given \"",
+        absl::StrCat("takes only flags, but was given \"",
                      line->arguments.front(), "\"; --help lists them")));
   }
   if (log_format != kTextLogFormat && log_format != kJsonLogFormat) {
@@ -207,7 +206,7 @@ std::optional<int> BeginDaemon(int argc, char** argv,
 void LogVersion() { LOG(INFO) << VersionLine(*ProgramName()); }
 
 int UsageError(const absl::Status& status) {
-  // What collects the log reads all of standard error.
+  // Log collectors read all of standard error.
   if (absl::GetFlag(FLAGS_log_format) == kJsonLogFormat) {
     LOG(ERROR) << status.message();
   } else {
@@ -277,7 +276,7 @@ absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
   if (port == 0) return std::nullopt;
   if (port < 0 || port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat("flag --http_port: ", port, " is not 1 to 65535"));
+        absl::StrCat("flag --http_port: ", port, " is not from 1 to 65535"));
   }
   HttpServer::Options options;
   options.port = static_cast<uint16_t>(port);
@@ -291,7 +290,7 @@ absl::StatusOr<std::optional<HttpServer::Options>> StatusFromFlags(
   if (!port.has_value()) return std::nullopt;
   if (*port < 0 || *port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat("flag --status_port: ", *port, " is not 0 to 65535"));
+        absl::StrCat("flag --status_port: ", *port, " is not from 0 to 65535"));
   }
   HttpServer::Options options;
   options.port = static_cast<uint16_t>(*port);

@@ -18,44 +18,44 @@
 
 namespace holdfast {
 
-// What the mains of the daemons have in common. A program that links this has
-// the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
+// Code shared by the main functions of the daemons. A program that links this
+// has the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
 // --worker_hosts, --chief_hosts, --tls_dir, --insecure, --same_host,
 // --same_host_dir, --http_port, --status_port and --log_format.
 
-// Settings for a program that moves tensors. Part of BeginDaemon; to be called
-// before there are threads.
+// Applies settings for a program that moves tensors. Part of BeginDaemon; must
+// be called before any thread starts.
 void TuneProcess();
 
-// The first line of a main: logs to stderr from here on, holds SIGTERM and
-// SIGINT back until there are StopSignals, sets the flags from the command
-// line, and refuses arguments that are not flags. Returns the exit code where
-// the program is to end: after --version; after --help, which prints
-// `description` and the flags, those of `groups` and the common ones under
-// headings; and after a wrong use, which is told on stderr.
+// The first call of a main function: from here on logs go to stderr, and
+// SIGTERM and SIGINT are blocked until there is a StopSignals. Sets the flags
+// from the command line, and rejects arguments that are not flags. Returns an
+// exit code if the program must exit: after --version; after --help, which
+// prints `description` and all flags, with headings for `groups` and the common
+// ones; and after a usage error, which is printed on stderr.
 std::optional<int> BeginDaemon(int argc, char** argv,
                                absl::string_view description,
                                absl::Span<const FlagGroup> groups);
 
-// The first line of a daemon's log, once its flags are found to be right: a
-// wrong use is told in one line.
+// Writes the first line of a daemon's log. Called once the flags are known to
+// be valid, so that a usage error is a single line.
 void LogVersion();
 
-// Prints "<program>: <message>" on stderr, or the message as a line of a log in
-// JSON. Returns kExitUsage.
+// Prints "<program>: <message>" on stderr, or the message as a line of the JSON
+// log. Returns kExitUsage.
 int UsageError(const absl::Status& status);
 
-// As UsageError, of a daemon that could not start. Returns ExitCodeOfStart.
+// Like UsageError, for a daemon that could not start. Returns ExitCodeOfStart.
 int StartError(const absl::Status& status);
 
-// Cluster and task as the flags or TF_CONFIG in the environment name them
-// (common/job/cluster_spec.h). With --task_index alone the job is
-// `default_job`. From here on a log in JSON names the task. Errors: as
-// holdfast::ResolveTask.
+// The cluster and task that the flags or the environment variable TF_CONFIG
+// name (common/job/cluster_spec.h). If only --task_index is given, the job is
+// `default_job`. From here on the JSON log names the task.
+// Errors: as holdfast::ResolveTask.
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 
-// What --tls_dir and --insecure say of the connections of `self` with other
-// tasks, which may leave this machine with either.
+// The settings of --tls_dir and --insecure for connections to other tasks,
+// which may leave this machine with either flag.
 struct ConnectionFlags {
   Credentials credentials;
   bool insecure = false;
@@ -64,41 +64,42 @@ struct ConnectionFlags {
 // Credentials::FromFolder.
 absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
 
-// What --same_host and --same_host_dir say of tasks of the same host
+// The settings of --same_host and --same_host_dir for tasks of the same host
 // (docs/protocol/same_host.md).
 struct SameHostFlags {
   bool enabled = true;
-  // Where the sockets lie; empty: wherever.
+  // The directory of the sockets; empty for the default.
   std::string directory;
 };
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<SameHostFlags> SameHostFromFlags();
 
-// Where --http_port has the daemon serve HTTP; nothing without the flag. What
-// is said there is open to whoever reaches it, so it follows the rule of all
-// listening: loopback alone, unless `everywhere`. Errors: INVALID_ARGUMENT for
-// what is no port.
+// Where the daemon serves HTTP, by --http_port; nothing without the flag.
+// Anyone who can reach the port can read its pages, so like every listener it
+// is limited to loopback, unless `everywhere`.
+// Errors: INVALID_ARGUMENT for an invalid port.
 absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
     bool everywhere);
 
-// Where --status_port has the daemon show what it does; nothing without the
-// flag. With certificates by HTTPS, for operators; otherwise as --http_port.
-// Errors: INVALID_ARGUMENT for what is no port.
+// Where the daemon serves its status pages, by --status_port; nothing without
+// the flag. With certificates, over HTTPS for operators; otherwise as for
+// --http_port.
+// Errors: INVALID_ARGUMENT for an invalid port.
 absl::StatusOr<std::optional<HttpServer::Options>> StatusFromFlags(
     const ConnectionFlags& connections);
 
-// Turns SIGTERM and SIGINT into a call, which comes at once if they came
-// before. The second of them ends the process on the spot, with
+// Turns SIGTERM and SIGINT into a call, which happens at once if a signal is
+// already pending. The second signal ends the process immediately, with
 // ExitCodeOfSignal.
 //
-// Needs BeginDaemon before, and no thread started before that. One at a time.
-// Thread-compatible.
+// BeginDaemon must have been called before, and no thread may have been started
+// before that. At most one may exist at a time. Thread-compatible.
 class StopSignals {
  public:
-  // Calls `stop` from a thread of its own with the signal's name, once.
+  // Calls `stop` once, from its own thread, with the signal's name.
   explicit StopSignals(
       absl::AnyInvocable<void(const std::string& signal)> stop);
-  // From then on the signals are held back again.
+  // From here on the signals are blocked again.
   ~StopSignals();
 
   StopSignals(const StopSignals&) = delete;

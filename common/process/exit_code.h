@@ -5,30 +5,30 @@
 
 namespace holdfast {
 
-// The exit codes of all our programs. docs/operating/exit_codes.md lists what
-// each program ends with and why.
+// The exit codes of all our programs. docs/operating/exit_codes.md lists the
+// exit codes of each program and their causes.
 
-// The job is done, or the command did what it was told.
+// The job is done, or the command succeeded.
 inline constexpr int kExitDone = 0;
 // The job or the program failed; stderr says why.
 inline constexpr int kExitFailed = 1;
-// The user's mistake, which no other start mends: wrong flags, job file, data
+// The user's mistake, which a restart does not fix: wrong flags, job file, data
 // or cluster; stderr says what.
 inline constexpr int kExitUsage = 2;
-// The user ended a command (Ctrl-C), as a shell would name it: 128 + SIGINT.
+// The user interrupted a command (Ctrl-C); 128 + SIGINT, as in a shell.
 inline constexpr int kExitInterrupted = 130;
-// The job may go on, and another start of this task is worth it: told to stop
-// before the end, shut out, or out of reach of the others. Supervisors tell by
-// it whether to start a task again; 138 is one of the codes that Kubeflow's
-// restartPolicy ExitCode takes so.
+// The job may continue, and this task should be restarted: it was stopped
+// before the end, fenced, or could not reach the others. Supervisors use this
+// code to decide whether to restart a task; 138 is one of the codes that
+// Kubeflow's restartPolicy ExitCode treats as retryable.
 inline constexpr int kExitRestart = 138;
 
-// Of a process that ends because of `signal`, as a shell would name it.
+// The exit code of a process that ends because of `signal`, as in a shell.
 constexpr int ExitCodeOfSignal(int signal) { return 128 + signal; }
 
-// Of a program that could not start: kExitRestart where another start, later or
-// elsewhere, may go better, because something is out of reach, or held by
-// another process (UNAVAILABLE, DEADLINE_EXCEEDED, ALREADY_EXISTS).
+// The exit code of a program that could not start: kExitRestart if another
+// start, later or elsewhere, may succeed, because something is unreachable or
+// held by another process (UNAVAILABLE, DEADLINE_EXCEEDED, ALREADY_EXISTS).
 inline int ExitCodeOfStart(const absl::Status& error) {
   return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
                  absl::IsAlreadyExists(error)
@@ -36,9 +36,9 @@ inline int ExitCodeOfStart(const absl::Status& error) {
              : kExitUsage;
 }
 
-// Of a task that the coordinator did not take in. One that waits a lease for
-// its place, and finds it held by a process that lives (ALREADY_EXISTS), is
-// there twice.
+// The exit code of a task that the coordinator did not admit. If a task has
+// waited for a lease and its place is still held by a live process
+// (ALREADY_EXISTS), the task was started twice.
 inline int ExitCodeOfJoin(const absl::Status& error) {
   switch (error.code()) {
     case absl::StatusCode::kUnavailable:

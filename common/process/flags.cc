@@ -23,26 +23,27 @@ absl::CommandLineFlag* FindBool(absl::string_view name) {
   return flag != nullptr && flag->IsOfType<bool>() ? flag : nullptr;
 }
 
-// What a value of the flag is, for messages; empty where any text may be one.
+// The kind of value that the flag takes, for messages; empty if any text is
+// valid.
 absl::string_view KindOf(const absl::CommandLineFlag& flag) {
   if (flag.IsOfType<bool>()) return "true or false";
   if (flag.IsOfType<double>()) return "a number";
   if (flag.IsOfType<absl::Duration>()) {
-    return "a duration with a unit, as 10s or 5m";
+    return "a duration with a unit, such as 10s or 5m";
   }
   if (flag.IsOfType<int>() || flag.IsOfType<int64_t>() ||
       flag.IsOfType<std::optional<int64_t>>()) {
     return "a whole number";
   }
   if (flag.IsOfType<std::optional<uint64_t>>()) {
-    return "a whole number from 0 on";
+    return "a whole number of at least 0";
   }
   return "";
 }
 
 constexpr size_t kLineWidth = 80;
 
-// The flag's name and default, and its help in lines below that.
+// Appends the flag's name and default, and its help in the lines below.
 void AppendFlag(const absl::CommandLineFlag& flag, std::string* help) {
   absl::StrAppend(help, "  --", flag.Name());
   const std::string initial = flag.DefaultValue();
@@ -138,7 +139,8 @@ std::string FlagsHelp(absl::Span<const FlagGroup> groups) {
     absl::StrAppend(&help, group.title, ":\n");
     for (const absl::string_view name : group.flags) {
       const auto found = left.find(std::string(name));
-      CHECK(found != left.end()) << name << " is no flag, or in two groups";
+      CHECK(found != left.end())
+          << name << " is not a flag, or is in two groups";
       AppendFlag(*found->second, &help);
       left.erase(found);
     }

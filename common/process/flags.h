@@ -12,21 +12,23 @@ namespace holdfast {
 
 // Reads a command line into the program's ABSL_FLAGs. Unlike
 // absl::ParseCommandLine it returns errors, so that a program has one exit code
-// for every wrong use, and it knows no flags but the program's own.
+// for all usage errors, and it has no flags other than the program's own.
 
 struct CommandLine {
   // --help was given.
   bool help = false;
   // --version was given.
   bool version = false;
-  // What is not a flag, in order; all that follows "--" is not.
+  // The arguments that are not flags, in order, including everything after
+  // "--".
   std::vector<std::string> arguments;
 };
 
 // Forms: --name=value, --name value; --name and --noname for a bool. One dash
-// is as good as two. `args` begins after the program's name. Flags before the
-// wrong one are set. Errors: INVALID_ARGUMENT for a flag that is unknown, has
-// no value, has one that does not parse, or stands twice with two values.
+// is equivalent to two. `args` begins after the program's name. After an error,
+// the flags before the wrong one are set.
+// Errors: INVALID_ARGUMENT for a flag that is unknown, has no value, has a
+// value that does not parse, or is given twice with different values.
 absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args);
 
 // Flags under a heading of --help, in this order.
@@ -36,7 +38,7 @@ struct FlagGroup {
 };
 
 // All flags of the program, each with its default and help: those of `groups`
-// under their titles, and then those that no group has under "Other".
+// under their titles, and then all others under "Other".
 std::string FlagsHelp(absl::Span<const FlagGroup> groups);
 
 }  // namespace holdfast

@@ -8,31 +8,33 @@
 
 namespace holdfast {
 
-// float32 memory of the host, given back at the end to whoever made it.
+// float32 memory of the host, which is released to its allocator at the end.
 using HostBuffer = std::unique_ptr<float[], std::function<void(float*)>>;
 
-// Pinned memory of the host: what a device copies from by itself. From any
-// other memory the host has to move values to pinned memory first, several
-// times as slowly as the device could copy them.
+// Pinned memory of the host, from which a device can copy by itself. Values in
+// other memory must first be copied to pinned memory by the host, several times
+// more slowly than the device could copy them.
 //
-// Without it all works alike, so a lack of it is no error: the log says so,
-// once.
+// Everything works without pinned memory, so a lack of it is not an error: it
+// is logged once.
 //
 // Thread-safe.
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
 
-  // Pinned memory for so many values, which are undefined; null where there is
-  // none. It must not outlive this object, and nobody may be copying from it
-  // when it goes.
+  // Pinned memory for `size` values, which are undefined; null if there is
+  // none. It must not outlive this object, and no copy from it may be in
+  // progress when it is released.
   virtual HostBuffer Allocate(int64_t size) = 0;
 
-  // Pins memory that is there: `bytes` from `data` on, whole pages, which may
-  // be mapped for reading only and of which none is pinned. Whether it could be
-  // done; then Unregister must be called before the memory is unmapped.
+  // Pins existing memory: `bytes` bytes from `data` on. They must be whole
+  // pages of which none is pinned; they may be mapped read-only. Returns
+  // whether it succeeded; if so, Unregister must be called before the memory is
+  // unmapped.
   virtual bool Register(const void* data, size_t bytes) = 0;
-  // Of what was registered from `data` on. Nobody may be copying from it.
+  // Unpins the memory that was registered from `data` on. No copy from it may
+  // be in progress.
   virtual void Unregister(const void* data) = 0;
 };
 

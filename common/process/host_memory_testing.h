@@ -16,13 +16,13 @@
 
 namespace holdfast {
 
-// Pins nothing, and knows what it was asked to pin. What a device would refuse
-// fails the test.
+// Pins nothing, but records what it was asked to pin. Requests that a device
+// would reject fail the test.
 //
 // Thread-safe.
 class FakeHostMemory final : public HostMemory {
  public:
-  // Order: whether it refuses everything.
+  // Set by tests: whether to refuse everything.
   std::atomic<bool> refuses{false};
 
   ~FakeHostMemory() override {
@@ -30,16 +30,17 @@ class FakeHostMemory final : public HostMemory {
     EXPECT_EQ(num_ranges(), 0);
   }
 
-  // Made by Allocate: so far, and of these, not given back.
+  // Buffers made by Allocate: the number so far, and the number not yet
+  // released.
   int allocations() const { return allocations_; }
   int buffers() const { return buffers_; }
-  // Asked of Register.
+  // The number of calls of Register.
   int requests() const { return requests_; }
   int num_ranges() const {
     absl::MutexLock lock(&mutex_);
     return static_cast<int>(ends_.size());
   }
-  // Whether all of it is registered, in one range or several.
+  // Whether all of this memory is registered, in one range or several.
   bool IsRegistered(const void* data, size_t bytes) const {
     const char* place = static_cast<const char*>(data);
     const char* const end = place + bytes;
@@ -90,7 +91,7 @@ class FakeHostMemory final : public HostMemory {
   std::atomic<int> buffers_{0};
   std::atomic<int> requests_{0};
   mutable absl::Mutex mutex_;
-  // By the first byte, the one behind the last.
+  // Ranges, by their first byte: the address after the last byte.
   std::map<const char*, const char*> ends_ ABSL_GUARDED_BY(mutex_);
 };
 

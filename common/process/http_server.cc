@@ -38,20 +38,20 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-// More are turned away. What one machine may hold leaves room for the probes of
-// another.
+// More connections are refused. The limit per address leaves room for other
+// machines' probes.
 constexpr int kMaxConnections = 256;
 constexpr int kMaxConnectionsOfOneAddress = 32;
-// A peer that needs more for its handshake, or for its request, is cut off, and
-// so is one that takes nothing of its answer for so long.
+// A peer is disconnected if its handshake or its request takes longer than
+// this, or if it reads nothing of its answer for this long.
 constexpr std::chrono::seconds kPatience(3);
-// A peer that takes its answer byte by byte is cut off after this.
+// A peer that reads its answer byte by byte is disconnected after this time.
 constexpr std::chrono::seconds kLifetime(60);
-// For a request's line and headers.
+// The limit for a request's line and headers.
 constexpr size_t kMaxRequestBytes = 16 << 10;
-// What a peer may still send once it is not listened to any more.
+// The number of bytes that a peer may send once the server ignores them.
 constexpr size_t kMaxIgnoredBytes = 1 << 20;
-// How long the server accepts nothing when it cannot.
+// How long the server waits after it fails to accept a connection.
 constexpr std::chrono::milliseconds kPause(100);
 
 std::optional<std::string> PercentDecode(absl::string_view text,
@@ -74,7 +74,7 @@ std::optional<std::string> PercentDecode(absl::string_view text,
   return decoded;
 }
 
-// Whether `host`, of a request, is how this machine is called on itself.
+// Whether `host`, from a request, is a name that this machine has for itself.
 bool IsThisMachine(absl::string_view host) {
   if (host.empty()) return true;  // HTTP/1.0
   absl::string_view name = host;
@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> MakeContext(
       std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   SSL_CTX* const raw = context->native_handle();
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
-  // Each connection shows a certificate that is tested then.
+  // No session is resumed: the certificate is verified on each connection.
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(raw, SSL_OP_NO_TICKET);
   SSL_CTX_set_num_tickets(raw, 0);
@@ -127,7 +127,7 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> MakeContext(
     status = check("verification");
   }
   if (!status.ok()) return status;
-  // By these a browser chooses the certificate that it offers.
+  // Browsers use these to choose the certificate that they offer.
   const STACK_OF(X509_OBJECT)* const trusted =
       X509_STORE_get0_objects(SSL_CTX_get_cert_store(raw));
   for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
@@ -159,7 +159,7 @@ class HttpServer::Impl {
   error_code Listen(const tcp::endpoint& where);
   void Accept();
   void Take(tcp::socket socket);
-  // For a connection that is made at this moment.
+  // The context for a new connection.
   std::shared_ptr<asio::ssl::context> CurrentTls();
   Answer AnswerTo(const absl::Status& admitted, absl::string_view method,
                   absl::string_view host, absl::string_view target) const;
@@ -168,8 +168,9 @@ class HttpServer::Impl {
   const Pages pages_;
   uint16_t port_ = 0;
 
-  // All else is the thread's, once it runs. Connections are counted, and so
-  // must be gone before the counts, with what runs them.
+  // Everything below belongs to the thread once it runs. Connections decrement
+  // the counts, so context_, which owns them, must be destroyed before the
+  // counts.
   int connections_ = 0;
   std::map<asio::ip::address, int> connections_of_;
   Tls::Pem pem_;
@@ -181,8 +182,8 @@ class HttpServer::Impl {
   std::thread thread_;
 };
 
-// One connection, for one request. It lives for as long as something is under
-// way on it.
+// One connection, for one request. It lives as long as an operation on it is
+// pending.
 class HttpServer::Impl::Connection
     : public std::enable_shared_from_this<Connection> {
  public:
@@ -206,7 +207,7 @@ class HttpServer::Impl::Connection
           if (error) return;
           if (is_tls) return self->ShakeHands();
           self->Send(&self->tcp_,
-                     {400, "this port speaks HTTPS: ask for https://\n"}, true);
+                     {400, "this port serves HTTPS: use https://\n"}, true);
         });
   }
 
@@ -219,7 +220,7 @@ class HttpServer::Impl::Connection
     tls_->async_handshake(
         TlsStream::server, buffer_.data(),
         [self = shared_from_this()](const error_code& error, size_t used) {
-          // OpenSSL has told the peer why.
+          // OpenSSL has sent the reason to the peer.
           if (error) return self->HangUp();
           self->buffer_.consume(used);
           self->admitted_ = self->server_->options_.tls->admit(
@@ -257,7 +258,7 @@ class HttpServer::Impl::Connection
     if (error &&
         error.category() ==
             http::make_error_code(http::error::bad_method).category()) {
-      return Send(stream, {400, "this is no HTTP request\n"}, true);
+      return Send(stream, {400, "this is not an HTTP request\n"}, true);
     }
     if (error) return;
     const auto& request = parser_.get();
@@ -281,7 +282,7 @@ class HttpServer::Impl::Connection
         "\r\nContent-Length: ", answer.body.size(),
         answer.code == 405 ? "\r\nAllow: GET, HEAD" : "",
         "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff"
-        // A request is all that a connection is for.
+        // Each connection serves one request.
         "\r\nConnection: close\r\n\r\n",
         with_body ? answer.body : "");
     unsent_ = answer_;
@@ -308,9 +309,9 @@ class HttpServer::Impl::Connection
         [self = shared_from_this()](const error_code&) { self->HangUp(); });
   }
 
-  // A socket that is closed while there is something to be read resets the
-  // connection, and the peer may lose what it has not read yet. So the peer
-  // closes it, or runs out of time.
+  // Closing a socket that has unread data resets the connection, and the peer
+  // may lose data that it has not read yet. So the server waits until the peer
+  // closes it or times out.
   void HangUp() {
     error_code ignored;
     tcp_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -351,7 +352,7 @@ absl::Status HttpServer::Impl::Start() {
   }
   error_code error;
   if (options_.everywhere) {
-    // Both kinds, where the machine has IPv6.
+    // Both IPv6 and IPv4, if the machine has IPv6.
     error = Listen({asio::ip::address_v6::any(), options_.port});
     if (error) error = Listen({asio::ip::address_v4::any(), options_.port});
   } else {
@@ -390,7 +391,7 @@ void HttpServer::Impl::Accept() {
       Take(std::move(socket));
       return Accept();
     }
-    // No descriptor, or no memory, is left.
+    // No file descriptors or no memory are left.
     pause_.expires_after(kPause);
     pause_.async_wait([this](const error_code&) { Accept(); });
   });
@@ -425,9 +426,11 @@ HttpServer::Answer HttpServer::Impl::AnswerTo(const absl::Status& admitted,
                                               absl::string_view target) const {
   if (!admitted.ok()) return {403, absl::StrCat(admitted.message(), "\n")};
   if (!options_.everywhere && tls_ == nullptr && !IsThisMachine(host)) {
-    return {403, absl::StrCat("this port is for the machine itself: ask for "
-                              "localhost, not for ",
-                              host, "\n")};
+    return {
+        403,
+        absl::StrCat(
+            "this port is only for this machine: ask for localhost, not for ",
+            host, "\n")};
   }
   if (method != "GET" && method != "HEAD") {
     return {405, "pages can only be read\n"};
@@ -464,7 +467,7 @@ absl::StatusOr<HttpServer::Request> ParseHttpTarget(absl::string_view target) {
     break;
   }
   if (!absl::StartsWith(rest, "/"))
-    return wrong("is no path: it begins with '/'");
+    return wrong("is not a path: it must begin with '/'");
   const size_t question = rest.find('?');
   const auto path = PercentDecode(rest.substr(0, question), false);
   if (!path.has_value())

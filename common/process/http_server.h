@@ -16,17 +16,15 @@ struct x509_st;  // OpenSSL's X509
 
 namespace holdfast {
 
-// A small HTTP server for what people and supervisors look at: pages that are
-// read (GET, HEAD), never anything that changes the job. Plain HTTP, where a
-// page holds nothing that a stranger must not know; or HTTPS for those who show
-// a certificate.
+// A small HTTP server for people and supervisors: pages that are read (GET,
+// HEAD), and nothing that changes the job. It serves plain HTTP, for pages
+// without secrets, or HTTPS for clients that present a certificate.
 //
-// One thread serves it, and no peer holds it up: requests and answers of many
-// peers are under way at once, and one that is slow is cut off after seconds.
-// A server on loopback alone answers only requests for this machine (localhost,
-// or an IP address), so that a web site that gives its own name the address
-// 127.0.0.1 cannot read pages through a visitor's browser.
-// Thread-safe.
+// A single thread serves all peers, and no peer can block it: many requests and
+// answers are in progress at once, and slow peers are disconnected after
+// seconds. A server on loopback only answers only requests for this machine
+// (localhost, or an IP address), so that a web site that resolves its own name
+// to 127.0.0.1 cannot read pages through a visitor's browser. Thread-safe.
 class HttpServer {
  public:
   struct Answer {
@@ -37,49 +35,49 @@ class HttpServer {
   struct Request {
     // Percent-decoded, without the query: "/healthz".
     std::string path;
-    // What stands behind the '?', by name, decoded. Of a name that is given
-    // more than once the last value counts; one without '=' is empty.
+    // The parameters after the '?', by name, decoded. If a name is given more
+    // than once, the last value counts; a parameter without '=' is empty.
     std::map<std::string, std::string> query;
   };
-  // Makes a page, on the server's thread: cheap, and without a lock that is
-  // held for long.
+  // Makes a page, on the server's thread: it must be cheap, and not take locks
+  // that are held for long.
   using Page = std::function<Answer(const Request&)>;
   // By path, "/healthz".
   using Pages = std::map<std::string, Page>;
 
-  // What HTTPS needs.
+  // The settings for HTTPS.
   struct Tls {
     struct Pem {
-      // Whose certificates are accepted.
+      // The authorities whose certificates are accepted.
       std::string authorities;
-      // The server's certificate, those between it and its authority, and its
+      // The server's certificate, the intermediate certificates, and its
       // private key.
       std::string own;
     };
-    // Called for each connection, which gets what is returned, or, where that
-    // is an error, what the one before got.
+    // Called for each connection, which uses the result, or if that is an
+    // error, the last valid certificates and key.
     std::function<absl::StatusOr<Pem>()> pem;
     // Whether the owner of `certificate`, which an authority has signed, may
-    // read the pages. Everybody else gets 403 with the message.
+    // read the pages. If not, the answer is 403 with the error's message.
     std::function<absl::Status(const x509_st& certificate)> admit;
   };
 
   struct Options {
-    // 0: one that is free.
+    // 0 means a free port.
     uint16_t port = 0;
-    // Listen on all addresses of this machine, not on loopback alone.
+    // Whether to listen on all addresses of this machine, not only on loopback.
     bool everywhere = false;
-    // HTTPS, TLS 1.2 or newer; a client without a certificate of an authority
-    // gets no connection. Default: plain HTTP.
+    // HTTPS, TLS 1.2 or newer; connections from clients without a certificate
+    // of an authority are refused. Default: plain HTTP.
     std::optional<Tls> tls;
   };
 
-  // Errors: UNAVAILABLE when the port cannot be had; INVALID_ARGUMENT, or the
-  // error of `tls->pem`, when certificates and key are not what they should be.
+  // Errors: UNAVAILABLE when the port is not available; INVALID_ARGUMENT, or
+  // the error of `tls->pem`, when certificates or key are invalid.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const Options& options, Pages pages);
 
-  // Waits for pages that are being made.
+  // Waits for the page that is being made, if any.
   ~HttpServer();
 
   HttpServer(const HttpServer&) = delete;
@@ -94,15 +92,16 @@ class HttpServer {
   const std::unique_ptr<Impl> impl_;
 };
 
-// The request for `target`, as a request line has it: "/a?b=c", or with scheme
-// and host before that. Errors: INVALID_ARGUMENT when it has no path, or a '%'
-// without two hexadecimal digits behind it.
+// The request for `target`, in the form of a request line: "/a?b=c", optionally
+// after scheme and host.
+// Errors: INVALID_ARGUMENT when it has no path, or a '%' that two hexadecimal
+// digits do not follow.
 absl::StatusOr<HttpServer::Request> ParseHttpTarget(absl::string_view target);
 
-// /healthz and /readyz, as probes of container engines ask for them: 200 "ok"
-// where the status is OK, otherwise 503 with its message. `alive`: whether the
-// process works at all; one that does not is to be ended by its supervisor.
-// `ready`: whether it takes part in its job. Called as pages are.
+// The pages /healthz and /readyz for the probes of container engines: 200 "ok"
+// if the status is OK, otherwise 503 with its message. `alive` says whether the
+// process works at all; if it does not, its supervisor should end it. `ready`
+// says whether it takes part in its job. They are called like pages.
 HttpServer::Pages HealthPages(std::function<absl::Status()> alive,
                               std::function<absl::Status()> ready);
 

@@ -50,7 +50,7 @@ int Connect(uint16_t port, in_addr_t from = INADDR_LOOPBACK) {
   return fd;
 }
 
-// What the server says to `request` until it closes the connection.
+// The server's answer to `request`, up to the end of the connection.
 std::string Ask(uint16_t port, const std::string& request,
                 in_addr_t from = INADDR_LOOPBACK) {
   const int fd = Connect(port, from);
@@ -86,7 +86,7 @@ TEST(ParseHttpTargetTest, TakesPathAndQueryApart) {
               ElementsAre(Pair("empty", ""), Pair("flag", ""),
                           Pair("since", "132"), Pair("text", "a&b=c ä")));
 
-  // As a proxy is asked.
+  // The form in which a proxy is asked.
   request = ParseHttpTarget("http://localhost:80/a?b=c");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->path, "/a");
@@ -156,7 +156,7 @@ TEST(HttpServerTest, RefusesAllElse) {
   EXPECT_THAT(Get(port, "/a"), StartsWith("HTTP/1.1 200 "));
 }
 
-// The answer arrives whole although the server reads none of this.
+// The answer arrives completely although the server does not read the body.
 TEST(HttpServerTest, TakesNoBody) {
   const auto server = HttpServer::Start({}, {{"/a", Saying("first\n")}});
   ASSERT_TRUE(server.ok()) << server.status();
@@ -180,7 +180,8 @@ TEST(HttpServerTest, TakesRequestsOfALimitedLength) {
               StartsWith("HTTP/1.1 431 "));
 }
 
-// A web site of that name may have this machine's browser ask.
+// Such a request may come from a web site of that name, through a browser on
+// this machine.
 TEST(HttpServerTest, OnLoopbackAnswersToLocalNamesAlone) {
   const auto server = HttpServer::Start({}, {{"/a", Saying("first\n")}});
   ASSERT_TRUE(server.ok()) << server.status();
@@ -202,7 +203,7 @@ TEST(HttpServerTest, OnLoopbackAnswersToLocalNamesAlone) {
   }
 }
 
-// More connections of one machine than the server takes of all.
+// More connections from one machine than the server accepts in total.
 TEST(HttpServerTest, AnswersOthersWhileAPeerHoldsConnections) {
   const auto server = HttpServer::Start({}, {{"/a", Saying("first\n")}});
   ASSERT_TRUE(server.ok()) << server.status();
@@ -210,10 +211,11 @@ TEST(HttpServerTest, AnswersOthersWhileAPeerHoldsConnections) {
   std::vector<int> held;
   for (int i = 0; i < 300; ++i) {
     held.push_back(Connect(port));
-    // Fails where the server has hung up.
+    // Fails if the server has closed the connection.
     (void)!send(held.back(), "GET /a HT", 9, MSG_NOSIGNAL);
   }
-  // The held ones end by themselves after 3 s, which it must not wait for.
+  // The held connections end by themselves after 3 s; the server must not wait
+  // for that.
   const absl::Time asked = SteadyNow();
   EXPECT_THAT(Get(port, "/a", INADDR_LOOPBACK + 1),
               StartsWith("HTTP/1.1 200 "));
@@ -246,7 +248,7 @@ TEST(HttpServerTest, AnswersOthersWhileAPeerDoesNotRead) {
   EXPECT_THAT(Get(port, "/a"), StartsWith("HTTP/1.1 200 "));
   EXPECT_LT(SteadyNow() - asked, absl::Milliseconds(2500));
   close(slow);
-  // Who reads gets all of it.
+  // A peer that reads gets the whole page.
   EXPECT_GT(Get(port, "/large").size(), large.size());
 }
 
@@ -267,7 +269,7 @@ TEST(HttpServerTest, ServesManyAtATime) {
   EXPECT_EQ(right, 16 * 50);
 }
 
-// Whoever comes while the process has no descriptor left waits.
+// Clients that connect while the process has no file descriptors left wait.
 TEST(HttpServerTest, AcceptsAgainOnceThereAreDescriptors) {
   const auto server = HttpServer::Start({}, {{"/a", Saying("first\n")}});
   ASSERT_TRUE(server.ok()) << server.status();
@@ -276,7 +278,7 @@ TEST(HttpServerTest, AcceptsAgainOnceThereAreDescriptors) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   rlimit full = limit;
-  // One for the client.
+  // One descriptor for the client.
   full.rlim_cur = first_free + 1;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
   const int client = Connect((*server)->port());
@@ -312,7 +314,7 @@ TEST(HttpServerTest, Everywhere) {
   ASSERT_TRUE(server.ok()) << server.status();
   const uint16_t port = (*server)->port();
   EXPECT_THAT(Get(port, "/a"), StartsWith("HTTP/1.1 200 "));
-  // Under whatever name.
+  // It answers under any name.
   EXPECT_THAT(Ask(port, "GET /a HTTP/1.1\r\nHost: ps-0.net\r\n\r\n"),
               StartsWith("HTTP/1.1 200 "));
 }

@@ -13,10 +13,10 @@
 namespace holdfast {
 namespace {
 
-// Lives for ever: threads may log while the process ends.
+// Never destroyed: threads may log while the process exits.
 struct Facts {
-  // Null: not known. A string that was set is never freed, as a line may be
-  // reading it; a process sets one.
+  // Null if not known. A string that was set is never freed, because another
+  // thread may be reading it; a process sets it once.
   std::atomic<const std::string*> task{nullptr};
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> step{0};
@@ -30,7 +30,7 @@ Facts& TheFacts() {
 void Write(absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-    // A log that cannot be written stops nothing.
+    // Errors of the log are ignored.
     if (written <= 0) return;
     text.remove_prefix(written);
   }
@@ -65,7 +65,7 @@ class JsonSink : public google::LogSink {
 void StartJsonLog() {
   static auto* const sink = new JsonSink;
   google::AddLogSink(sink);
-  // Neither its own lines on standard error, nor files.
+  // Disables glog's own lines on standard error, and its files.
   FLAGS_logtostderr = false;
   FLAGS_stderrthreshold = google::NUM_SEVERITIES;
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {

@@ -1,14 +1,14 @@
-// The log as JSON, for systems that collect logs: one object per line, as
+// The log as JSON, for systems that collect logs: one object per line, such as
 //
 //   {"time":"2024-05-17T10:00:00.123456Z","severity":"WARNING",
 //    "task":"/job:ps/task:0","generation":2,"step":1230,
 //    "file":"coordinator.cc:223","thread":17,"message":"worker 1 is lost",
 //    "event":"lost","about":"/job:worker/task:1"}
 //
-// but without the line breaks. "task", "generation" and "step" are there once
-// they are known: those of this process, as it last said, or, on the line of an
-// event (common/process/log_event.h), generation and step of the event; "event"
-// and "about", the task that it is about, are there on such lines alone.
+// but without the line breaks. "task", "generation" and "step" are present once
+// they are known: they are the process's own, as last set, but on the line of
+// an event (common/process/log_event.h), generation and step are the event's.
+// Only such lines have "event" and "about", the task that the event is about.
 //
 // All functions are thread-safe.
 #ifndef HOLDFAST_COMMON_PROCESS_JSON_LOG_H_
@@ -24,25 +24,26 @@
 
 namespace holdfast {
 
-// From here on glog's lines go to standard error as JSON and nowhere else, for
-// the rest of the process. To be called once, after
-// google::InitGoogleLogging. The stack of a process that aborts is written as
-// text behind its last line.
+// From here on, for the rest of the process, glog's lines go to standard error
+// as JSON, and nowhere else. Must be called once, after
+// google::InitGoogleLogging. If the process aborts, its stack follows the last
+// line as text.
 void StartJsonLog();
 
-// What lines of this process say from here on. Cheap enough for every step.
+// Set the values in the lines of this process from here on. Cheap enough for
+// every step.
 void SetLogTask(const TaskId& task);
 void SetLogGeneration(uint64_t generation);
 void SetLogStep(uint64_t step);
 
-// What a line is made of.
+// The contents of a line.
 struct LogLine {
   absl::Time time;
   // "INFO".
   absl::string_view severity;
-  // Empty: not known yet.
+  // Empty if not known yet.
   absl::string_view task;
-  // 0: not known yet.
+  // 0 if not known yet.
   uint64_t generation = 0;
   uint64_t step = 0;
   // "server.cc"
@@ -50,11 +51,11 @@ struct LogLine {
   int line = 0;
   int64_t thread = 0;
   absl::string_view message;
-  // Null: the line tells of none.
+  // Null if the line is not about an event.
   const proto::Event* event = nullptr;
 };
 
-// The line, with its end.
+// The line, including the line feed.
 std::string FormatJsonLogLine(const LogLine& line);
 
 }  // namespace holdfast

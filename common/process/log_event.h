@@ -7,21 +7,20 @@
 
 namespace holdfast {
 
-// Logs something that happened to the job as one line: its text, as ERROR where
-// the job has failed, as WARNING where a person may have to look (LOST, FENCED,
-// GENERATION, CHECKPOINT_FAILED, SLOW), and otherwise as INFO. In a log in JSON
-// the line has more fields (common/process/json_log.h). `file` and `line` are
-// the caller's.
+// Logs an event of the job as one line, its text: as ERROR if the job has
+// failed, as WARNING if it may need attention (LOST, FENCED, GENERATION,
+// CHECKPOINT_FAILED, SLOW), and otherwise as INFO. In a JSON log the line has
+// more fields (common/process/json_log.h). `file` and `line` are the caller's.
 //
 // Thread-safe.
 void LogEvent(const proto::Event& event, const char* file = __builtin_FILE(),
               int line = __builtin_LINE());
 
-// The event's kind in lower case, as "checkpoint_failed": its name for people
-// and in logs.
+// The event's kind in lower case, such as "checkpoint_failed": its name for
+// people and in logs.
 std::string EventName(proto::Event::Kind kind);
 
-// While this thread is in LogEvent: the event. Otherwise null.
+// The event that this thread is logging in LogEvent, or null.
 const proto::Event* EventBeingLogged();
 
 }  // namespace holdfast

@@ -24,8 +24,8 @@ std::optional<int64_t> FirstNumber(const std::string& path,
                                    const std::string& key) {
   std::ifstream file(path);
   std::string word;
-  // Of "KEY NUMBER ...", or of a file that holds nothing but the number. "max"
-  // is no limit.
+  // The number in "KEY NUMBER ...", or in a file that contains only the number.
+  // "max" means no limit.
   while (file >> word) {
     if (!key.empty()) {
       if (word != key) continue;
@@ -38,10 +38,10 @@ std::optional<int64_t> FirstNumber(const std::string& path,
   return std::nullopt;
 }
 
-// Calls `look` with the folder of the group `group`, "/a/b", and with those of
-// the groups that it is in, with the hierarchy mounted at `mount`. Of a
-// container the mount's root is its own group, while `group` may be its path
-// outside.
+// Calls `look` with the folder of the group `group`, such as "/a/b", and with
+// the folders of its ancestors, in the hierarchy mounted at `mount`. In a
+// container, the mount's root is the container's own group, while `group` may
+// be its path outside.
 void ForEachGroup(const std::string& mount, std::string group,
                   absl::FunctionRef<void(const std::string& folder)> look) {
   for (;;) {
@@ -52,8 +52,8 @@ void ForEachGroup(const std::string& mount, std::string group,
   }
 }
 
-// Cores' worth of CPU time, of version 2: "QUOTA PERIOD" in microseconds; "max
-// PERIOD" is no limit.
+// The CPU quota of version 2, in cores: "QUOTA PERIOD" in microseconds; "max
+// PERIOD" means no limit.
 std::optional<double> Quota(const std::string& path) {
   std::ifstream file(path);
   double quota, period;
@@ -62,8 +62,9 @@ std::optional<double> Quota(const std::string& path) {
 }
 
 // The group of this process in the hierarchy of version 2 (`controller` empty)
-// or of a controller of version 1, from lines as "0::/a/b" and
-// "4:cpuset,memory:/a/b". "" where it is the root, or told as from elsewhere.
+// or of a controller of version 1, from lines such as "0::/a/b" and
+// "4:cpuset,memory:/a/b". "" if it is the root, or outside of the visible
+// hierarchy.
 std::string GroupOf(const std::string& path, absl::string_view controller) {
   std::ifstream file(path);
   std::string line;
@@ -102,7 +103,7 @@ absl::StatusOr<int64_t> DefaultMemoryLimit(const std::string& root) {
   if (!least.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("neither ", root, "/proc/meminfo nor ", root,
-                     "/sys/fs/cgroup tells how much memory there is"));
+                     "/sys/fs/cgroup says how much memory there is"));
   }
   return static_cast<int64_t>(std::floor(kShare * static_cast<double>(*least)));
 }
@@ -116,13 +117,13 @@ int AvailableCores(const std::string& root, int cores) {
   ForEachGroup(
       root + "/sys/fs/cgroup", GroupOf(groups, ""),
       [&](const std::string& folder) { take(Quota(folder + "cpu.max")); });
-  // Mounted as "cpu" or, beside its link, as "cpu,cpuacct".
+  // Mounted as "cpu", or as "cpu,cpuacct" with the link "cpu".
   ForEachGroup(
       root + "/sys/fs/cgroup/cpu", GroupOf(groups, "cpu"),
       [&](const std::string& folder) {
         const auto quota = FirstNumber(folder + "cpu.cfs_quota_us", "");
         const auto period = FirstNumber(folder + "cpu.cfs_period_us", "");
-        // A quota of -1 is none, as is a number that FirstNumber refuses.
+        // A quota of -1 means no limit; FirstNumber rejects it.
         if (quota.has_value() && period.has_value()) {
           take(static_cast<double>(*quota) / static_cast<double>(*period));
         }

@@ -1,5 +1,5 @@
-// How much of its machine a process may use: in a container, what the container
-// may.
+// How much of its machine a process may use; in a container, the container's
+// limits.
 #ifndef HOLDFAST_COMMON_PROCESS_MACHINE_LIMITS_H_
 #define HOLDFAST_COMMON_PROCESS_MACHINE_LIMITS_H_
 
@@ -10,22 +10,22 @@
 
 namespace holdfast {
 
-// `root` is what the paths of the files that are read begin with: "" on a real
-// machine. Control groups are of version 1 or 2; the least limit counts of this
-// process' own group and of those that it is in.
+// `root` is the prefix of the paths of the files that are read: "" on a real
+// machine. Control groups may be of version 1 or 2; of the limits of this
+// process's own group and of those that contain it, the lowest applies.
 
-// 80 % of the memory that this process may use: of the least of the machine's
-// and the limits of its control groups. Errors: NOT_FOUND when none of them can
-// be read.
+// 80 % of the memory that this process may use, which is the minimum of the
+// machine's memory and the limits of its control groups.
+// Errors: NOT_FOUND when none of them can be read.
 absl::StatusOr<int64_t> DefaultMemoryLimit(const std::string& root);
 
-// The cores that this process may use, at least 1: the least of `cores` and the
-// quotas of CPU time of its control groups, part of a core counted as one. For
-// the number of threads that wait and move bytes; that of threads that do
+// The number of cores that this process may use, at least 1: the minimum of
+// `cores` and the CPU quotas of its control groups, rounded up. It is for the
+// number of threads that wait and move bytes; the number of threads that do
 // arithmetic changes results, and must not depend on the machine.
 int AvailableCores(const std::string& root, int cores);
 
-// Of this process: `cores` are those that it may be scheduled on.
+// The same, where `cores` are those on which this process may be scheduled.
 int AvailableCores();
 
 }  // namespace holdfast

@@ -42,8 +42,8 @@ TEST_F(MachineLimitsTest, ShareOfTheContainer) {
   EXPECT_EQ(*DefaultMemoryLimit(root_), 80000);
 }
 
-// As for a service of systemd: the limit may be its own, or that of a slice
-// which it is in.
+// For example, a systemd service: the limit may be its own, or that of an
+// enclosing slice.
 TEST_F(MachineLimitsTest, ShareOfAGroupWithinTheMachine) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/proc/self/cgroup", "0::/a.slice/b.service\n");
@@ -51,7 +51,7 @@ TEST_F(MachineLimitsTest, ShareOfAGroupWithinTheMachine) {
   EXPECT_EQ(*DefaultMemoryLimit(root_), 400000);
   Write("/sys/fs/cgroup/a.slice/memory.max", "200000\n");
   EXPECT_EQ(*DefaultMemoryLimit(root_), 160000);
-  // Another's.
+  // Another service's limit.
   Write("/sys/fs/cgroup/a.slice/c.service/memory.max", "1000\n");
   Write("/sys/fs/cgroup/memory/a.slice/memory.limit_in_bytes", "1000\n");
   EXPECT_EQ(*DefaultMemoryLimit(root_), 160000);
@@ -61,7 +61,7 @@ TEST_F(MachineLimitsTest, ShareOfAGroupOfVersion1) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/proc/self/cgroup",
         "5:cpu,cpuacct:/x\n4:cpuset,memory:/job/step\n0::/x\n");
-  // What stands for no limit.
+  // The value that means no limit.
   Write("/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes",
         "9223372036854771712\n");
   EXPECT_EQ(*DefaultMemoryLimit(root_), 819200);
@@ -70,7 +70,7 @@ TEST_F(MachineLimitsTest, ShareOfAGroupOfVersion1) {
   EXPECT_EQ(*DefaultMemoryLimit(root_), 240000);
 }
 
-// The group is told as from outside of the container.
+// The group's path is the one outside of the container.
 TEST_F(MachineLimitsTest, AGroupThatIsNotUnderTheMount) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/sys/fs/cgroup/memory.max", "100000\n");

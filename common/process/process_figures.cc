@@ -41,11 +41,11 @@ uint64_t CountFiles(const std::string& path) {
   while (const dirent* entry = readdir(folder))
     count += entry->d_name[0] != '.';
   closedir(folder);
-  // One was opened to read the folder itself.
+  // Except the descriptor that reads the folder itself.
   return count > 0 ? count - 1 : 0;
 }
 
-// When the machine was started, in seconds since 1970.
+// When the machine booted, in seconds since 1970.
 double BootTime(const std::string& root) {
   for (const absl::string_view line :
        absl::StrSplit(ReadFile(absl::StrCat(root, "/proc/stat")), '\n')) {

@@ -6,19 +6,19 @@
 
 namespace holdfast {
 
-// What this process takes of its machine, as the kernel counts. 0 where that
-// cannot be read.
+// The resources that this process uses, as counted by the kernel. Figures that
+// cannot be read are 0.
 struct ProcessFigures {
   uint64_t resident_bytes = 0;
-  // In user and in system mode, of all threads, those that have ended too.
+  // In user and system mode, for all threads, including those that have ended.
   double cpu_seconds = 0;
   uint64_t open_files = 0;
-  // When it began, in seconds since 1970, by the machine's date.
+  // When the process started, in seconds since 1970, by the machine's date.
   double start_time = 0;
 };
 
-// Reads some small files of /proc: about 50 us, without a lock. `root` is what
-// their paths begin with: "" on a real machine.
+// Reads some small files of /proc; takes about 50 us, and no lock. `root` is
+// the prefix of their paths: "" on a real machine.
 ProcessFigures ReadProcessFigures(const std::string& root = "");
 
 }  // namespace holdfast

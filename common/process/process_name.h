@@ -5,7 +5,7 @@
 
 namespace holdfast {
 
-// "host:pid", by which messages to people tell processes apart.
+// "host:pid", which identifies a process in messages to people.
 std::string ProcessName();
 
 }  // namespace holdfast

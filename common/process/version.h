@@ -7,13 +7,13 @@
 
 namespace holdfast {
 
-// The release that this program is of: 0, the version of the protocol
-// (kProtocolVersion), and a number that rises with each release of that
-// protocol. docs/operating/compatibility.md says what it promises.
+// This program's release: 0, the version of the protocol (kProtocolVersion),
+// and a number that increases with each release of that protocol.
+// docs/operating/compatibility.md says what it promises.
 inline constexpr char kVersion[] = "0.8.0";
 
-// What `program` prints for --version, and first in its log: "ps_server 0.8.0
-// (protocol 8)".
+// The output of `program` for --version, and the first line of its log:
+// "ps_server 0.8.0 (protocol 8)".
 std::string VersionLine(absl::string_view program);
 
 }  // namespace holdfast

@@ -22,9 +22,9 @@ void Watchdog::Check() {
       watched.due = watched.bound;
     } else if (wait->lasted >= watched.due) {
       report_(absl::StrCat(
-          "waits for ", wait->what, ", ",
+          "waiting for ", wait->what, ", for ",
           absl::FormatDuration(absl::Trunc(wait->lasted, absl::Seconds(1))),
-          " already"));
+          " so far"));
       watched.due = 2 * wait->lasted;
     }
   }

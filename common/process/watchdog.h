@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// Reports what a daemon has been waiting for, when that lasts longer than it
-// should: whatever the reason, a log then says where the daemon stands.
+// Reports what a daemon is waiting for when a wait lasts longer than it should,
+// so that whatever the cause, the log says where the daemon is stuck.
 //
 // Thread-compatible; probes are called from its own thread.
 class Watchdog {
@@ -22,26 +22,26 @@ class Watchdog {
     std::string what;
     absl::Duration lasted;
   };
-  // What is waited for, if anything is.
+  // The current wait, if any.
   using Probe = std::function<std::optional<Wait>()>;
   using Report = std::function<void(const std::string& text)>;
 
   explicit Watchdog(Report report) : report_(std::move(report)) {}
 
-  // A wait is reported when it has lasted for `bound`, and again each time that
-  // it has lasted twice as long. Before Start.
+  // A wait is reported when it has lasted for `bound`, and again each time its
+  // length has doubled. Must be called before Start.
   void Add(absl::Duration bound, Probe probe);
-  // Looks at all probes every `period`, until the watchdog is destroyed.
+  // Checks all probes every `period`, until the watchdog is destroyed.
   void Start(absl::Duration period = absl::Seconds(1));
 
-  // Looks at all probes once.
+  // Checks all probes once.
   void Check();
 
  private:
   struct Watched {
     absl::Duration bound;
     Probe probe;
-    // When the wait that lasts is reported.
+    // The length at which the current wait is reported next.
     absl::Duration due;
   };
 

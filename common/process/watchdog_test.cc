@@ -21,9 +21,9 @@ TEST(WatchdogTest, ReportsAWaitAtItsBoundAndEachTimeThatItHasDoubled) {
     watchdog.Check();
   }
   EXPECT_EQ(reports,
-            (std::vector<std::string>{"waits for the disk, 10s already",
-                                      "waits for the disk, 20s already",
-                                      "waits for the disk, 40s already"}));
+            (std::vector<std::string>{"waiting for the disk, for 10s so far",
+                                      "waiting for the disk, for 20s so far",
+                                      "waiting for the disk, for 40s so far"}));
 }
 
 TEST(WatchdogTest, BeginsAnewWithTheNextWait) {

@@ -11,17 +11,17 @@
 namespace holdfast {
 
 // Whether a call that failed with `status` may succeed when it is sent again:
-// UNAVAILABLE (no connection), DEADLINE_EXCEEDED (no answer), and CANCELLED,
-// which is how a server that shuts down answers the calls that it had parked.
-// Every call in proto/ may be repeated.
+// UNAVAILABLE (no connection), DEADLINE_EXCEEDED (no answer), and CANCELLED (a
+// server that shuts down answers its parked calls with it). Every call in
+// proto/ is safe to repeat.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
 }
 
-// How long to wait before a call is sent again. The time doubles from `first`
-// up to `max`; of it, a random half is left out, so that tasks that lost the
-// same peer do not come back all at once.
+// How long to wait before a call is sent again. The bound doubles from `first`
+// up to `max`, and each wait is drawn at random from the upper half of it, so
+// that tasks that lost the same peer do not all come back at once.
 //
 // Thread-compatible.
 class Backoff {
@@ -30,14 +30,14 @@ class Backoff {
                    absl::Duration max = absl::Seconds(1))
       : first_(first), max_(max), bound_(first) {}
 
-  // In [bound / 2, bound], with bound = first, 2 first, 4 first, ... max; where
-  // it lies is left to `random`.
+  // Uniformly random in [bound / 2, bound], where bound = first, 2 first, 4
+  // first, ... max.
   absl::Duration Next(absl::BitGenRef random) {
     const absl::Duration bound = bound_;
     bound_ = std::min(2 * bound_, max_);
     return bound * absl::Uniform(random, 0.5, 1.0);
   }
-  // After a success.
+  // To be called after a success.
   void Reset() { bound_ = first_; }
 
  private:

@@ -8,25 +8,26 @@
 
 namespace holdfast {
 
-// Which waits look for what they wait for again and again, for a short while,
-// before they sleep. Who sleeps has to be woken, and a core that rests takes
-// some 50 us to come back: as long as the rest of a small call.
+// Decides which waits poll briefly before they sleep. A sleeping thread has to
+// be woken, and an idle core takes some 50 us to come back: as long as the rest
+// of a small call.
 //
-// One that comes in vain costs time that others may want, so it is followed by
-// waits that sleep at once: one, and twice as many and one more with each in
-// vain that follows, up to kMostSkipped. So little is lost where answers take
-// long, or where there are more threads than cores; the first that is not in
-// vain begins anew.
+// A poll that finds nothing costs time that other threads may want, so the
+// waits after it sleep at once: the first time one wait, and after each further
+// fruitless poll twice as many plus one, up to kMostSkipped. So little is lost
+// where answers take long, or where there are more threads than cores. The
+// first successful poll resets the count.
 //
-// Thread-safe; threads that wait for the same things share one.
+// Thread-safe; threads that wait for the same events share one.
 class BusyPoll {
  public:
-  // Longer than a small call takes where the other side sleeps: else two sides
-  // that both sleep would never find out that neither has to.
+  // Longer than a small call takes when the other side sleeps. If it were
+  // shorter, two sides that both sleep would never find out that neither has
+  // to.
   static constexpr absl::Duration kLength = absl::Microseconds(200);
   static constexpr int kMostSkipped = 127;
 
-  // Whether this wait may look before it sleeps.
+  // Whether this wait may poll before it sleeps.
   bool May() {
     const int left = left_.load(std::memory_order_relaxed);
     if (left == 0) return true;
@@ -34,7 +35,7 @@ class BusyPoll {
     return false;
   }
 
-  // How it went.
+  // Reports the outcome of a poll.
   void Tell(bool in_vain) {
     const int skipped = skipped_.load(std::memory_order_relaxed);
     const int next = in_vain ? std::min(2 * skipped + 1, kMostSkipped) : 0;
@@ -43,7 +44,8 @@ class BusyPoll {
   }
 
  private:
-  // After the last in vain, and of these how many are to come.
+  // How many waits to skip after the last fruitless poll, and how many of these
+  // are left.
   std::atomic<int> skipped_{0};
   std::atomic<int> left_{0};
 };

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Waits that sleep at once before the next that may look.
+// The number of waits that sleep at once before the next one that may poll.
 int Skipped(BusyPoll* poll) {
   int skipped = 0;
   while (!poll->May()) ++skipped;

@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-// In the past: a look, and no wait.
+// A deadline in the past: polls without waiting.
 const gpr_timespec kAtOnce = gpr_inf_past(GPR_CLOCK_MONOTONIC);
 
 class Call final : public CallQueue::Event {
@@ -28,7 +28,8 @@ class Call final : public CallQueue::Event {
 
   void Happen(bool) override {
     const std::unique_ptr<Call> self(this);
-    // It lies in memory that goes with the ClientContext, which is on_end_'s.
+    // The reader lives in memory owned by the ClientContext, which on_end_ may
+    // destroy.
     reader_.reset();
     on_end_(status_, &response_);
   }
@@ -101,7 +102,7 @@ CallQueue::Look CallQueue::LookUntil(absl::Time deadline,
     for (;;) {
       look = LookOnce(completion);
       if (look != Look::kNothing || SteadyNow() >= until) break;
-      // Whoever else wants this core comes first.
+      // Other threads that want this core go first.
       sched_yield();
     }
     busy_poll_.Tell(/*in_vain=*/look == Look::kNothing);

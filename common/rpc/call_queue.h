@@ -17,68 +17,70 @@
 
 namespace holdfast {
 
-// What a process has under way with gRPC, on one completion queue: its calls,
-// and what an RpcServer serves.
+// A completion queue with everything that a process has in progress with gRPC:
+// its own calls, and those that an RpcServer serves.
 //
-// Few threads should be inside gRPC's waits, of this queue or of others: one of
-// them watches all sockets of the process, and hands that over to the next
-// before it looks at what came. A call of 16 bytes takes 45 us where one thread
-// waits on either side, 100 us where two do (docs/performance.md). So blocking
-// stubs and gRPC's callback API, which wait by threads of their own, are for
-// calls that are soon over. Who waits looks for a while before it sleeps, where
-// that is worth while (busy_poll.h).
+// Few threads should wait inside gRPC, on this queue or on others: one of them
+// watches all sockets of the process, and hands them over to the next before it
+// looks at what arrived. A call of 16 bytes takes 45 us when one thread waits
+// on either side, 100 us when two do (docs/performance.md). So blocking stubs
+// and gRPC's callback API, which wait in threads of their own, are only for
+// short calls. A waiting thread polls briefly before it sleeps, if that has
+// been worthwhile (busy_poll.h).
 //
 // Thread-safe.
 class CallQueue {
  public:
-  // Something under way. It must live until all its operations have happened.
+  // The owner of operations in progress. It must live until all of them have
+  // happened.
   class Event {
    public:
     virtual ~Event() = default;
-    // An operation is over; `ok` is gRPC's. Called by a thread that polls.
+    // An operation has completed; `ok` is gRPC's. Called by a polling thread.
     virtual void Happen(bool ok) = 0;
   };
 
-  // Tells a call's end, by a thread that polls. The response may be taken.
+  // Called by a polling thread when a call has ended. It may take the response.
   using OnEnd =
       std::function<void(const grpc::Status&, grpc::ByteBuffer* response)>;
 
   CallQueue();
-  // A server's.
+  // For a server's queue.
   explicit CallQueue(std::unique_ptr<grpc::CompletionQueue> queue);
-  // Nothing may be under way.
+  // No operation may be in progress.
   ~CallQueue();
 
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  // Begins a unary call. `context` must outlive it.
+  // Starts a unary call. `context` must outlive the call.
   void Start(grpc::GenericStub* stub, const std::string& method,
              grpc::ClientContext* context, const grpc::ByteBuffer& request,
              OnEnd on_end);
 
-  // Waits for the next operation to be over, and lets it happen; returns false
-  // when none was until the deadline, or none will be after Close.
+  // Waits for the next operation to complete, and runs its Happen. Returns
+  // false if none completed by the deadline, or the queue is closed and
+  // drained.
   bool Poll(absl::Time deadline);
 
-  // Has a Poll return soon, if it waits.
+  // Makes a waiting Poll return soon.
   void Wake();
 
-  // An operation that is over, found by a thread that polls.
+  // A completed operation, found by a polling thread.
   struct Completion {
     Event* event;
     bool ok;
     void Happen() const { event->Happen(ok); }
   };
-  // kClosed: nothing is under way after Close.
+  // kClosed: Close was called, and no operation is in progress.
   enum class Look { kFound, kNothing, kClosed };
 
-  // For threads that tell finding an operation from letting it happen
-  // (CallThreads). Whoever finds a completion has to let it happen.
+  // For threads that act between finding a completion and running it
+  // (CallThreads). The thread that finds a completion must call its Happen.
   Look LookOnce(Completion* completion);
   Look LookUntil(absl::Time deadline, Completion* completion);
 
-  // Nothing may begin after it.
+  // No operation may be started afterwards.
   void Close();
 
   grpc::CompletionQueue* get() { return queue_.get(); }

@@ -10,8 +10,8 @@
 namespace holdfast {
 namespace {
 
-// So many operations found without waiting, one after the other, are too much
-// for a thread.
+// After this many operations in a row that were found without waiting, a thread
+// calls for help.
 constexpr int kMany = 16;
 
 }  // namespace

@@ -14,22 +14,22 @@
 
 namespace holdfast {
 
-// Threads that poll a queue for as long as they live, and run the handlers of
-// what they find.
+// Threads that poll a queue throughout their lives, and run the handlers of the
+// completions that they find.
 //
-// As few as possible poll (CallQueue tells why): one, which another joins for
-// as long as there is always something to be found, and so on up to `threads`;
-// and one more when all that poll have been in handlers for about a
-// millisecond, so that `threads` slow handlers hold up nobody else. The others
-// sleep outside of gRPC, one of them on the timer of the StallDetector.
+// As few threads as possible poll (CallQueue says why): one, which another
+// joins if the queue is never empty, and so on up to `threads`; and one more
+// when all polling threads have been in handlers for about a millisecond, so
+// that `threads` slow handlers do not hold up other calls. The remaining
+// threads sleep outside of gRPC, one of them on the timer of the StallDetector.
 class CallThreads {
  public:
-  // Starts threads + 1 of them. `name` is theirs, as debuggers and top show it;
-  // at most 15 bytes. Errors: RESOURCE_EXHAUSTED when there is no file
-  // descriptor left.
+  // Starts `threads` + 1 threads. `name` is their name as debuggers and top
+  // show it; at most 15 bytes.
+  // Errors: RESOURCE_EXHAUSTED when no file descriptor is left.
   static absl::StatusOr<std::unique_ptr<CallThreads>> Start(
       CallQueue* queue, int threads, const std::string& name);
-  // Closes the queue, and waits until nothing is under way.
+  // Closes the queue, and waits until no operation is in progress.
   ~CallThreads();
 
   CallThreads(const CallThreads&) = delete;
@@ -39,11 +39,11 @@ class CallThreads {
   CallThreads(CallQueue* queue, int threads,
               std::unique_ptr<StallDetector> stall);
 
-  // What each thread does.
+  // The body of each thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // Polls until another thread does, or the queue is closed.
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Has another thread join, unless `threads` serve.
+  // Makes another thread join, unless `threads` of them serve already.
   void CallForHelp() ABSL_LOCKS_EXCLUDED(mutex_);
   bool LeaveToOthers() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -52,13 +52,13 @@ class CallThreads {
   const std::unique_ptr<StallDetector> stall_;
 
   absl::Mutex mutex_;
-  // Threads in Serve, those in handlers among them.
+  // Threads in Serve, including those in handlers.
   int serving_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Another thread is to serve.
+  // Another thread should serve.
   bool help_wanted_ ABSL_GUARDED_BY(mutex_) = true;
-  // A thread waits for a stall.
+  // A thread is waiting for a stall.
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;
-  // The queue is closed, and nothing comes any more.
+  // The queue is closed and drained.
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::vector<std::thread> threads_;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// Something that is over at once, and does `happen`.
+// An operation that completes at once and calls `happen`.
 class AtOnce final : public CallQueue::Event {
  public:
   AtOnce(CallQueue* queue, std::function<void()> happen)
@@ -42,7 +42,8 @@ TEST(CallThreadsTest, AnotherJoinsWhereThereIsMuch) {
   absl::Mutex mutex;
   std::set<std::thread::id> served;
   std::vector<std::unique_ptr<AtOnce>> events;
-  // Once 50 have been served, a thread goes on when another has begun to serve.
+  // Once 50 have been served, a thread continues only when another has begun to
+  // serve.
   int count = 0;
   absl::Notification joined;
   for (int i = 0; i < kEvents; ++i) {

@@ -30,28 +30,28 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveTime));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    Milliseconds(kKeepaliveTimeout));
-  // A call parked at the server sends nothing for as long as it is parked.
+  // A parked call sends no data while it is parked.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 
-  // Tasks start in any order, so the first attempt fails often. gRPC takes
-  // anything below 100 ms for 100 ms. "Min" is the time that one attempt to
+  // Tasks start in any order, so the first attempt often fails. gRPC raises
+  // anything below 100 ms to 100 ms. "Min" is the time that one attempt to
   // connect may take.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
 
-  // A name may have another address after a restart (a pod that was replaced);
-  // gRPC would look again no sooner than after 30 s.
+  // A name may have another address after a restart (a replaced pod); by
+  // default gRPC resolves it again only after 30 s.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
 
-  // Callers repeat calls themselves (common/rpc/backoff.h); gRPC would keep a
-  // copy of what it may have to repeat.
+  // Callers retry by themselves (common/rpc/backoff.h); gRPC would keep a copy
+  // of each request that it may have to retry.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // No look-ups in the DNS for settings, and no detour over a web proxy.
+  // No DNS look-ups of service configs, and no HTTP proxy.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
 
-  // Otherwise the ps logs that nobody has the name that it was asked for.
+  // Otherwise the ps logs that it has no certificate for the requested name.
   if (credentials.secure()) {
     arguments.SetSslTargetNameOverride(credentials.HostName(ps));
   }

@@ -41,7 +41,7 @@ using grpc::experimental::TlsCredentialsOptions;
 using grpc::experimental::TlsCustomVerificationCheckRequest;
 using grpc::experimental::TlsServerCredentialsOptions;
 
-// How often the files are read again, here and by gRPC after that.
+// How often the files are reread, here and by gRPC after that.
 constexpr unsigned kRefreshSeconds = 1;
 constexpr size_t kMaxFileBytes = 1 << 20;
 
@@ -86,7 +86,7 @@ Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// All certificates of a file, one at the least.
+// All certificates of a file; at least one.
 absl::StatusOr<std::vector<Certificate>> ParseCertificates(
     const std::string& path, const std::string& text) {
   const Bio bio = BioOf(text);
@@ -96,11 +96,12 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(
     if (next == nullptr) break;
     certificates.push_back(std::move(next));
   }
-  // It ends with that there is no further one, and not with one that is broken.
+  // The last error must be that there is no further certificate, not that one
+  // is malformed.
   const bool whole =
       ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (certificates.empty() || !whole) {
-    return WrongFile(path, "is no certificate in PEM");
+    return WrongFile(path, "is not a PEM certificate");
   }
   ERR_clear_error();
   return certificates;
@@ -112,7 +113,7 @@ absl::StatusOr<Key> ParseKey(const std::string& path, const std::string& text) {
   Key key(PEM_read_bio_PrivateKey(BioOf(text).get(), nullptr, no_passphrase,
                                   nullptr));
   if (key == nullptr) {
-    return WrongFile(path, "is no private key in PEM, or has a passphrase");
+    return WrongFile(path, "is not a PEM private key, or has a passphrase");
   }
   return key;
 }
@@ -139,7 +140,8 @@ absl::StatusOr<Identity> IdentityOf(const X509& certificate,
   return identity;
 }
 
-// Whether the first of `chain` leads to the authority, at this time.
+// Checks that the first certificate of `chain` is valid now, and that the chain
+// leads to an authority.
 absl::Status CheckSigned(const std::vector<Certificate>& chain,
                          const std::vector<Certificate>& authorities,
                          const std::string& path,
@@ -162,7 +164,7 @@ absl::Status CheckSigned(const std::vector<Certificate>& chain,
     X509_up_ref(chain[i].get());
     sk_X509_push(between.get(), chain[i].get());
   }
-  // Both sides of a handshake ask for the other's.
+  // Each side of a handshake verifies the other's certificate.
   for (const int purpose : {X509_PURPOSE_SSL_SERVER, X509_PURPOSE_SSL_CLIENT}) {
     const StoreContext context(X509_STORE_CTX_new());
     X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(),
@@ -177,10 +179,10 @@ absl::Status CheckSigned(const std::vector<Certificate>& chain,
   return absl::OkStatus();
 }
 
-// Accepts the one peer that is meant.
+// Accepts only the expected peer.
 class PeerVerifier final : public ExternalCertificateVerifier {
  public:
-  // `files`: kept for as long as the channel may read them.
+  // `files` are kept alive for as long as the channel may read them.
   PeerVerifier(const Identity& peer, std::shared_ptr<const void> files)
       : uri_(peer.ToUri()), files_(std::move(files)) {}
 
@@ -193,10 +195,10 @@ class PeerVerifier final : public ExternalCertificateVerifier {
       absl::StrAppend(&names, names.empty() ? "" : ", ",
                       absl::string_view(uri.data(), uri.size()));
     }
-    *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                           absl::StrCat("here should be ", uri_,
-                                        ", but the certificate is that of ",
-                                        names.empty() ? "nobody" : names));
+    *status = grpc::Status(
+        grpc::StatusCode::UNAUTHENTICATED,
+        absl::StrCat("expected ", uri_, ", but the certificate names ",
+                     names.empty() ? "no URI" : names));
     return true;
   }
   void Cancel(TlsCustomVerificationCheckRequest*) override {}
@@ -226,7 +228,7 @@ std::vector<std::string> IdentityUrisOf(const X509& certificate) {
 
 namespace {
 
-// The files of a folder, as they are.
+// The contents of a folder's files.
 struct Files {
   static absl::StatusOr<Files> Read(const std::string& folder) {
     Files files{folder};
@@ -241,7 +243,7 @@ struct Files {
     return files;
   }
 
-  // Whether they fit together, and whose they are.
+  // Checks that the files fit together, and returns whose they are.
   absl::StatusOr<Identity> Check() const {
     const std::string own_path = folder + kOwn;
     const auto trusted = ParseCertificates(folder + kAuthorities, authorities);
@@ -278,10 +280,10 @@ struct Files {
   std::string key;
 };
 
-// A file in memory alone, whose content changes from one moment to the next.
+// A file in memory whose content can be replaced atomically.
 class MemoryFile {
  public:
-  // Errors: RESOURCE_EXHAUSTED when no file can be opened.
+  // Errors: RESOURCE_EXHAUSTED when the file cannot be created or written.
   static absl::StatusOr<MemoryFile> Make(const std::string& text) {
     MemoryFile file(memfd_create("tls", MFD_CLOEXEC));
     if (file.fd_ < 0 || write(file.fd_, text.data(), text.size()) !=
@@ -297,7 +299,7 @@ class MemoryFile {
   }
 
   std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
-  // Takes the content of `other`. It needs no further descriptor.
+  // Takes over the content of `other`. Needs no additional file descriptor.
   void Become(const MemoryFile& other) const {
     PCHECK(dup3(other.fd_, fd_, O_CLOEXEC) == fd_);
   }
@@ -308,7 +310,8 @@ class MemoryFile {
   int fd_;
 };
 
-// As gRPC reads them: certificate and key in one, so that they change together.
+// The files that gRPC reads: certificate and key in one, so that they change
+// together.
 struct MemoryFiles {
   static absl::StatusOr<MemoryFiles> Make(const Files& files) {
     absl::StatusOr<MemoryFile> authorities =
@@ -325,9 +328,10 @@ struct MemoryFiles {
 
 }  // namespace
 
-// gRPC reads files again by itself, but ends the process when it finds one
-// empty, as while it is written, and closes the door when key and certificate
-// do not fit each other. So it reads what has been tested here.
+// gRPC rereads files by itself, but ends the process when it finds one empty,
+// as may happen while it is being written, and refuses all connections when key
+// and certificate do not match. So it is given only files that have been
+// validated here.
 struct Credentials::Impl {
   Impl(Identity identity, Files first, MemoryFiles memory)
       : identity(std::move(identity)),
@@ -363,9 +367,9 @@ struct Credentials::Impl {
       }
       absl::StatusOr<Files> files = Files::Read(known.folder);
       const absl::Status taken = files.ok() ? Take(*files) : files.status();
-      // Once for each reason: it may stay so.
+      // Logged once for each reason, because the reason may persist.
       if (!taken.ok() && taken != last_refusal) {
-        LOG(WARNING) << "the certificate stays as it was: " << taken.message();
+        LOG(WARNING) << "keeping the certificates in use: " << taken.message();
       }
       last_refusal = taken;
     }
@@ -377,8 +381,8 @@ struct Credentials::Impl {
     if (!whose.ok()) return whose.status();
     if (!(*whose == identity)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(files.folder, Files::kOwn, ": is that of ",
-                       whose->ToUri(), ", and was that of ", identity.ToUri()));
+          absl::StrCat(files.folder, Files::kOwn, ": names ", whose->ToUri(),
+                       ", but the one in use names ", identity.ToUri()));
     }
     const absl::StatusOr<MemoryFiles> next = MemoryFiles::Make(files);
     if (!next.ok()) return next.status();
@@ -393,7 +397,7 @@ struct Credentials::Impl {
   const MemoryFiles in_use;
   const std::shared_ptr<FileWatcherCertificateProvider> provider;
 
-  // Of the thread.
+  // Owned by the thread.
   Files known;
   absl::Status last_refusal;
 
@@ -440,7 +444,7 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel(
   options.set_certificate_verifier(
       ExternalCertificateVerifier::Create<PeerVerifier>(
           Identity{impl_->identity.training, {kPsJob, ps}}, impl_));
-  // Of the host's name, which certificates do not have.
+  // Do not check the host's name: certificates do not have one.
   options.set_check_call_host(false);
   return grpc::experimental::TlsCredentials(options);
 }

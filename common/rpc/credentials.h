@@ -18,54 +18,55 @@ class ServerCredentials;
 
 namespace holdfast {
 
-// The URIs among a certificate's subject alternative names that are identities,
-// or claim to be.
+// The URIs among a certificate's subject alternative names that are, or claim
+// to be, identities.
 std::vector<std::string> IdentityUrisOf(const x509_st& certificate);
 
-// What a process shows its peers, and asks of them: certificates of one
-// authority (docs/operating/security.md), or nothing.
+// What a process presents to its peers and requires of them: certificates of
+// one authority (docs/operating/security.md), or nothing.
 //
-// A copy is cheap, and is the same. Thread-safe.
+// Copies are cheap and share their state. Thread-safe.
 class Credentials {
  public:
-  // Nothing: connections are not encrypted, and everybody is believed.
+  // No credentials: connections are not encrypted, and peers are not
+  // authenticated.
   Credentials() = default;
 
-  // Mutual TLS with the files of a folder, all PEM, under the names that
+  // Mutual TLS with the PEM files of a folder, which have the names that
   // Kubernetes gives them:
-  //   ca.crt   whose certificates are accepted, one authority or several
-  //   tls.crt  the own certificate, and those between it and the authority
+  //   ca.crt   the authorities whose certificates are accepted, one or more
+  //   tls.crt  this process's certificate, then any intermediate ones
   //   tls.key  its private key, without a passphrase
-  // For as long as any copy lives, the files are looked at again each second;
-  // when they have changed, and are as sound as they were, connections made
-  // from then on have the new ones. Otherwise the log says why not.
+  // While any copy lives, the files are checked again each second. When they
+  // have changed and are valid, later connections use the new ones; otherwise
+  // the log says what is wrong.
   //
   // Errors, with the file's name: NOT_FOUND when it cannot be read;
-  // INVALID_ARGUMENT when it is not what it should be, the key is another
-  // certificate's, the certificate was not signed by the authority, is not
-  // valid yet or any more, or has no identity. RESOURCE_EXHAUSTED when the
-  // process has no descriptor left.
+  // INVALID_ARGUMENT when it does not parse, when the key does not belong to
+  // the certificate, or when the certificate was not signed by the authority,
+  // is not yet or no longer valid, or has no identity. RESOURCE_EXHAUSTED when
+  // no file descriptor is left.
   static absl::StatusOr<Credentials> FromFolder(const std::string& folder);
 
   bool secure() const { return impl_ != nullptr; }
-  // The own one, as it was read first. Where secure().
+  // The identity in this process's certificate. Requires secure().
   const Identity& identity() const;
 
-  // Takes whoever shows a certificate of the authority. Who that is, and what
-  // he may do, is to be tested with each call. A copy of this object must
-  // outlive the server.
+  // Accepts every peer with a certificate of the authority. The peer's
+  // identity, and what it may do, must be checked in each call. A copy of this
+  // object must outlive the server.
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
-  // Connects with nobody but ps task `ps` of the own training, wherever that
-  // is: names of hosts are not compared.
+  // Connects only to ps task `ps` of the same training, on whatever host: host
+  // names are not compared.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(uint32_t ps) const;
-  // What to ask a server for (SNI) that may be this ps task; where secure().
+  // The server name (SNI) to request of ps task `ps`. Requires secure().
   std::string HostName(uint32_t ps) const;
 
-  // Where OpenSSL finds, as PEM, what is in use; where secure(). Valid while
-  // any copy lives.
+  // Paths at which OpenSSL finds, as PEM, the files in use. Requires secure().
+  // Valid while any copy lives.
   struct Paths {
     std::string authorities;
-    // The own certificate, and its key.
+    // This process's certificate and its key.
     std::string own;
   };
   Paths paths() const;
@@ -75,7 +76,7 @@ class Credentials {
   explicit Credentials(std::shared_ptr<const Impl> impl)
       : impl_(std::move(impl)) {}
 
-  // Null: nothing.
+  // Null without credentials.
   std::shared_ptr<const Impl> impl_;
 };
 

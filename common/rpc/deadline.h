@@ -8,8 +8,8 @@
 
 namespace holdfast {
 
-// A deadline of the steady clock (common/base/clock.h) as gRPC takes it:
-// wherever it takes a time_point of the date.
+// Converts a deadline of the steady clock (common/base/clock.h) for gRPC, which
+// accepts it wherever it accepts a time_point of the system clock.
 inline gpr_timespec GrpcDeadline(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) {
     return gpr_inf_future(GPR_CLOCK_MONOTONIC);

@@ -41,19 +41,21 @@ namespace {
 
 using Kind = Diagnosis::Kind;
 
-// How often a wait looks whether it was cancelled.
+// How often a wait checks whether it was cancelled.
 constexpr absl::Duration kSlice = absl::Milliseconds(50);
-// For a connection, and for the first bytes of who has accepted one.
+// Time limits for connecting, and for the first bytes of a peer that has
+// accepted.
 constexpr absl::Duration kConnectPatience = absl::Seconds(2);
 constexpr absl::Duration kAnswerPatience = absl::Seconds(1);
-// How soon after one look the next may begin.
+// The shortest time from the end of one diagnosis to the start of the next.
 constexpr absl::Duration kLookEvery = absl::Seconds(2);
-// Bytes of an unexpected answer that are kept, and that are shown.
+// The maximum numbers of bytes of an unexpected answer that are kept, and that
+// are shown.
 constexpr size_t kMostHeard = 512;
 constexpr size_t kMostShown = 60;
 
-// What an HTTP/2 client says first: its preface, and a SETTINGS frame without
-// settings.
+// The first bytes of an HTTP/2 client: its preface, and a SETTINGS frame
+// without settings.
 constexpr char kPreface[] =
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const absl::string_view kHttp2Opening(kPreface, sizeof(kPreface) - 1);
@@ -61,7 +63,7 @@ constexpr size_t kFrameHeader = 9;
 
 constexpr char kSelfIntroduction[] = "this is ";
 
-// Until when, unless cancelled.
+// A deadline that can be cancelled.
 struct Patience {
   Patience For(absl::Duration most) const {
     return {std::min(deadline, SteadyNow() + most), cancelled};
@@ -133,11 +135,11 @@ void LookUp(const std::string& host, uint16_t port, Lookup* lookup) {
   lookup->done = true;
 }
 
-// Empty, with the reason in `*why`, when the name does not resolve.
+// Empty, with the reason in `*why`, if the name does not resolve.
 std::vector<Endpoint> Resolve(const HostPort& where, const Patience& patience,
                               Diagnosis* why) {
   const auto lookup = std::make_shared<Lookup>();
-  // getaddrinfo cannot be cancelled, and may take half a minute.
+  // getaddrinfo cannot be cancelled and may take half a minute.
   std::thread([lookup, where] {
     LookUp(where.host, where.port, lookup.get());
   }).detach();
@@ -147,7 +149,7 @@ std::vector<Endpoint> Resolve(const HostPort& where, const Patience& patience,
                                    patience.Slice());
   }
   if (!lookup->done) {
-    *why = Unclear(absl::StrCat("the DNS does not answer for the host name \"",
+    *why = Unclear(absl::StrCat("DNS does not answer for the host name \"",
                                 where.host, "\""));
   } else if (lookup->error != 0) {
     *why = Passing(
@@ -159,7 +161,7 @@ std::vector<Endpoint> Resolve(const HostPort& where, const Patience& patience,
 
 // ---- Sockets ----
 
-// A connection, which never blocks for longer than it is told.
+// A connection whose methods never block beyond the given patience.
 class Socket {
  public:
   explicit Socket(const Endpoint& to)
@@ -171,7 +173,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  // 0 when it is connected; otherwise an errno, ETIMEDOUT for silence.
+  // 0 once connected; otherwise an errno, ETIMEDOUT for silence.
   int Connect(const Endpoint& to, const Patience& patience) {
     if (fd_ < 0) return errno;
     const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
@@ -184,7 +186,7 @@ class Socket {
     return error;
   }
 
-  // As much as the peer takes.
+  // Sends as much as the peer takes.
   void Send(absl::string_view bytes, const Patience& patience) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -196,8 +198,8 @@ class Socket {
     }
   }
 
-  // The next bytes. Empty: the peer has closed, or, where `*silent` is set,
-  // says nothing.
+  // The next bytes. Empty if the peer has closed the connection or, with
+  // `*silent` set, has sent nothing in time.
   std::string Receive(const Patience& patience, bool* silent) {
     std::string bytes(kMostHeard, '\0');
     if (!Await(POLLIN, patience)) {
@@ -223,8 +225,8 @@ class Socket {
   const int fd_;
 };
 
-// The first of `endpoints` that takes a connection. Nothing, with the reason in
-// `*why`, when none does.
+// The first of `endpoints` that accepts a connection. Nullopt, with the reason
+// in `*why`, if none does.
 std::optional<Endpoint> FindReachable(const std::vector<Endpoint>& endpoints,
                                       const std::string& address,
                                       const Patience& patience,
@@ -253,9 +255,9 @@ std::optional<Endpoint> FindReachable(const std::vector<Endpoint>& endpoints,
   return std::nullopt;
 }
 
-// ---- What the peer says ----
+// ---- The peer's answer ----
 
-// What became of a connection in which this side spoke first.
+// The result of a connection on which this side spoke first.
 struct Talk {
   // The first bytes of the peer.
   std::string heard;
@@ -265,7 +267,7 @@ struct Talk {
   bool handshake = false;
   long verified = X509_V_OK;
   std::vector<std::string> names;
-  // What came within the encryption, and the alert that came instead.
+  // Whether an encrypted answer came, and otherwise the alert.
   bool answered = false;
   std::string alert;
 };
@@ -277,7 +279,7 @@ bool IsTls(absl::string_view heard) {
 }
 
 bool IsHttp2(absl::string_view heard) {
-  // SETTINGS or GOAWAY, on the stream of the connection itself.
+  // SETTINGS or GOAWAY, on stream 0.
   return heard.size() >= kFrameHeader && (heard[3] == 4 || heard[3] == 7) &&
          heard.substr(5, 4) == absl::string_view("\0\0\0\0", 4);
 }
@@ -303,7 +305,8 @@ struct SslFree {
 };
 using SslContext = std::unique_ptr<SSL_CTX, SslFree>;
 
-// As gRPC shows itself, but takes every certificate, to look at it.
+// Presents the same certificate as gRPC, but accepts every peer's, to inspect
+// it.
 SslContext MakeContext(const Credentials& credentials) {
   SslContext context(SSL_CTX_new(TLS_client_method()));
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
@@ -350,7 +353,7 @@ class TlsTalk {
     const std::unique_ptr<X509, SslFree> certificate(
         SSL_get1_peer_certificate(ssl_.get()));
     if (certificate != nullptr) talk_.names = IdentityUrisOf(*certificate);
-    // With TLS 1.3 a server judges the client's certificate only after that.
+    // With TLS 1.3 a server verifies the client's certificate only after that.
     const Patience answer = patience.For(kAnswerPatience);
     Drive(answer, [this] {
       return SSL_write(ssl_.get(), kHttp2Opening.data(), kHttp2Opening.size());
@@ -363,7 +366,7 @@ class TlsTalk {
   }
 
  private:
-  // Does `step` again as long as it lacks bytes of the peer. False: it failed.
+  // Repeats `step` while it needs more bytes of the peer. False if it failed.
   template <typename Step>
   bool Drive(const Patience& patience, Step step) {
     for (;;) {
@@ -399,28 +402,28 @@ class TlsTalk {
 
 // ---- The verdict ----
 
-// Of bytes that no ps says.
+// For bytes that no ps sends.
 Diagnosis NotPs(absl::string_view heard) {
   const std::string line(
       absl::StripAsciiWhitespace(heard.substr(0, heard.find('\n'))));
   const std::string shown = absl::CHexEscape(line.substr(0, kMostShown));
-  // The latter of those that take the HTTP/2 preface for HTTP/0.9.
+  // HTML alone comes from servers that take the HTTP/2 preface for HTTP/0.9.
   if (absl::StartsWith(heard, "HTTP/") ||
       absl::StartsWithIgnoreCase(heard, "<!doctype html")) {
     return Mistake(absl::StrCat("an HTTP server answers there, not a ps (\"",
                                 shown, "\")"));
   }
   return Mistake(absl::StrCat(
-      "another protocol is spoken there, not that of a ps: \"", shown, "\""));
+      "the server there speaks another protocol than a ps: \"", shown, "\""));
 }
 
 Diagnosis Mute(const Talk& talk) {
   return Unclear(talk.silent
-                     ? "a connection is accepted, but nothing is said on it"
+                     ? "connections are accepted, but the peer sends nothing"
                      : "connections are closed without an answer");
 }
 
-// Of a complete handshake. kUnclear without a cause: all is well.
+// For a complete handshake. kUnclear without a cause if nothing is wrong.
 Diagnosis JudgeTls(const Talk& talk, uint32_t ps,
                    const Credentials& credentials) {
   if (talk.verified != X509_V_OK) {
@@ -440,22 +443,22 @@ Diagnosis JudgeTls(const Talk& talk, uint32_t ps,
     }
   }
   if (talk.names.empty()) {
-    return Mistake("its certificate is not that of a task");
+    return Mistake("its certificate does not name a task");
   }
   const absl::StatusOr<Identity> peer = ParseIdentity(talk.names.front());
   if (peer.ok() && peer->training != training) {
     return Mistake(
         absl::StrCat("it belongs to another training: its "
-                     "certificate is that of ",
-                     talk.names.front(), ", expected is ", expected.ToUri()));
+                     "certificate names ",
+                     talk.names.front(), ", expected ", expected.ToUri()));
   }
   return Mistake(
-      absl::StrCat("another task answers there: its certificate is that of ",
-                   talk.names.front(), ", expected is ", expected.ToUri()),
+      absl::StrCat("another task answers there: its certificate names ",
+                   talk.names.front(), ", expected ", expected.ToUri()),
       peer.ok() ? std::optional<TaskId>(peer->task) : std::nullopt);
 }
 
-// Who answers to gRPC.
+// Asks over gRPC which task answers.
 Diagnosis AskWho(const std::string& address, uint32_t ps,
                  const Credentials& credentials, const Patience& patience) {
   grpc::health::v1::HealthCheckRequest request;
@@ -519,7 +522,7 @@ Diagnosis JudgeHealthCheck(const absl::Status& answer, uint32_t ps) {
   }
   const TaskId found = {kPsJob, index};
   return Mistake(absl::StrCat("another task answers there, ", found.ToString(),
-                              ": the ClusterSpecs name the ps in different "
+                              ": the ClusterSpecs list the ps in different "
                               "orders, or an address is wrong"),
                  found);
 }
@@ -541,7 +544,8 @@ Diagnosis Diagnose(const std::string& address, uint32_t ps,
   Talk talk = secure ? TlsTalk(*to, ps, credentials).Run(patience)
                      : TalkPlainly(*to, patience);
   if (talk.heard.empty()) {
-    // A server of the other kind may only hang up, or wait for more.
+    // A server of the other kind (with or without TLS) may just hang up, or
+    // wait for more bytes.
     Talk other = secure ? TalkPlainly(*to, patience)
                         : TlsTalk(*to, ps, credentials).Run(patience);
     if (other.heard.empty()) return Mute(talk);
@@ -549,7 +553,7 @@ Diagnosis Diagnose(const std::string& address, uint32_t ps,
   }
   if (IsTls(talk.heard)) {
     if (!secure) {
-      return Passing("it speaks TLS, and here is no --tls_dir");
+      return Passing("it uses TLS, but this task has no --tls_dir");
     }
     if (!talk.handshake) {
       return Passing(absl::StrCat("the TLS handshake fails",
@@ -560,7 +564,7 @@ Diagnosis Diagnose(const std::string& address, uint32_t ps,
   } else if (!IsHttp2(talk.heard)) {
     return NotPs(talk.heard);
   } else if (secure) {
-    return Passing("it does not speak TLS, and here is a --tls_dir");
+    return Passing("it does not use TLS, but this task has --tls_dir");
   }
   return AskWho(address, ps, credentials, patience);
 }

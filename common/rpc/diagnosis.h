@@ -17,57 +17,58 @@
 
 namespace holdfast {
 
-// Why there is no connection with a ps.
+// The reason why there is no connection to a ps.
 struct Diagnosis {
   enum class Kind {
-    // Nothing was found, or silence, which may have any reason.
+    // Nothing was found, or only silence, which may have any reason.
     kUnclear,
-    // Certain; may pass by itself, for tasks start in any order, and names and
-    // certificates are replaced.
+    // Certain, but may go away by itself: tasks start in any order, and names
+    // and certificates are replaced.
     kPassing,
-    // Certain; lasts until somebody changes flags, ClusterSpec or certificates.
+    // Certain, and lasts until flags, ClusterSpec or certificates are changed.
     kMistake,
   };
 
-  // INVALID_ARGUMENT for a mistake, otherwise UNAVAILABLE, with `cause` behind
-  // `name`.
+  // INVALID_ARGUMENT for a mistake, otherwise UNAVAILABLE. The message is
+  // `name`, then `cause`.
   absl::Status ToStatus(absl::string_view name) const;
 
   Kind kind = Kind::kUnclear;
   // "connection refused: nothing listens there". Names neither the ps nor its
-  // address. Empty: nothing was found.
+  // address. Empty if nothing was found.
   std::string cause;
-  // Which task of this training was found instead of the one expected.
+  // The task of this training that was found instead of the expected one.
   std::optional<TaskId> found;
 };
 
-// The method by which a ps is asked whether it is the task that is meant: in
-// addition to those of gRPC's health protocol it has one service with the name
-// of its task, "/job:ps/task:1".
+// The method that asks a ps whether it is the expected task: besides the
+// services of gRPC's health protocol, a ps has one with the name of its task,
+// "/job:ps/task:1".
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
-// The refusal of ps `self` to be asked for `service`: NOT_FOUND.
+// The answer of ps `self` to a health check of an unknown `service`: NOT_FOUND.
 absl::Status NoSuchService(absl::string_view service, const TaskId& self);
 
-// What the answer of whoever was asked for the service of ps task `ps` says.
-// NOT_FOUND without a name is that of an older ps, and says nothing.
+// Interprets the answer to a health check of the service of ps task `ps`.
+// NOT_FOUND without a task name comes from an older ps, and says nothing.
 Diagnosis JudgeHealthCheck(const absl::Status& answer, uint32_t ps);
 
-// Connects with `address`, "host:port", and finds out what keeps gRPC from
-// reaching ps task `ps` there: looks up the name, connects, looks at the first
-// bytes that come, makes a TLS handshake, and asks who it is.
+// Connects to `address`, "host:port", and finds out what keeps gRPC from
+// reaching ps task `ps` there: resolves the name, connects, inspects the first
+// bytes received, makes a TLS handshake, and asks which task it is.
 //
-// Returns after `patience` at the latest, or shortly after `*cancelled` is set
-// (null: cannot be cancelled). A look-up in the DNS that takes longer is left
-// to a thread, which ends with it.
+// Returns within `patience`, or shortly after `*cancelled` is set (null: cannot
+// be cancelled). A DNS look-up that takes longer is left to a detached thread,
+// which exits when the look-up ends.
 Diagnosis Diagnose(const std::string& address, uint32_t ps,
                    const Credentials& credentials, absl::Duration patience,
                    const std::atomic<bool>* cancelled);
 
-// How long one look of a Diagnoser may take.
+// How long one diagnosis of a Diagnoser may take.
 inline constexpr absl::Duration kLookPatience = absl::Seconds(3);
 
-// Diagnoses from a thread of its own, for one that waits for a connection.
+// Diagnoses in a background thread, on behalf of a thread that waits for a
+// connection.
 //
 // Thread-compatible.
 class Diagnoser {
@@ -76,17 +77,18 @@ class Diagnoser {
       : address_(std::move(address)),
         ps_(ps),
         credentials_(std::move(credentials)) {}
-  // Cancels a look that is under way.
+  // Cancels a diagnosis in progress.
   ~Diagnoser();
 
   Diagnoser(const Diagnoser&) = delete;
   Diagnoser& operator=(const Diagnoser&) = delete;
 
-  // Starts a look, unless one is under way or has just ended. Returns what the
-  // last one has found; kUnclear without a cause before the first has ended.
+  // Starts a diagnosis, unless one is in progress or has just ended. Returns
+  // the last result; kUnclear without a cause before the first diagnosis has
+  // ended.
   Diagnosis Look();
 
-  // Forgets what was found: the ps was reached.
+  // Discards the last result, because the ps was reached.
   void Forget();
 
  private:

@@ -137,7 +137,7 @@ class FakeShard : public proto::Shard::Service {
   FakePs* const ps_;
 };
 
-// Of whichever task it is asked for.
+// Healthy, whichever task it is asked for.
 class FakeHealth : public grpc::health::v1::Health::Service {
  public:
   Status Check(ServerContext*, const grpc::health::v1::HealthCheckRequest*,

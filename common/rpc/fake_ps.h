@@ -16,12 +16,12 @@
 
 namespace holdfast {
 
-// One method of a puppet: what it was asked, and what it is to answer.
-// Thread-safe.
+// One method of a FakePs: the requests that it received, and a script for its
+// answers. Thread-safe.
 template <typename Request, typename Response>
 class FakeMethod {
  public:
-  // Called with each request, after it was kept, and with the number of
+  // Called with each request, after it was recorded, and with the number of
   // requests before it. Without a script the answer is OK and empty.
   using Script =
       std::function<absl::Status(int call, const Request&, Response*)>;
@@ -65,11 +65,11 @@ class FakeMethod {
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A ps that is a puppet: coordinator and shard on a port of their own, without
-// any logic but the scripts of a test.
+// A fake ps: coordinator and shard on a port of their own, without any logic
+// but the scripts of a test.
 class FakePs {
  public:
-  // Listens on `port`; 0: any.
+  // Listens on `port`; 0 picks a free one.
   explicit FakePs(int port = 0);
   ~FakePs();
 
@@ -77,16 +77,16 @@ class FakePs {
   const std::string& address() const;
   int port() const;
 
-  // Ends all calls, waits until no script runs, and listens no more. May be
-  // repeated.
+  // Ends all calls, waits until no script runs, and stops listening. May be
+  // called repeatedly.
   void Stop();
   // For a script that does not answer: blocks until Stop.
   absl::Status Mute() const;
 
-  // What the coordinator tells of the job, from here on.
+  // Sets the answer of TellNews from here on.
   void Tell(const proto::RenewLeaseResponse& news);
-  // For a script of `renew`: answers with what was told last; parked, as the
-  // contract says, while the caller knows it.
+  // For a script of `renew`: answers with the news last set by Tell. The call
+  // is parked, as the contract says, while the caller knows it already.
   absl::Status TellNews(const proto::RenewLeaseRequest& request,
                         proto::RenewLeaseResponse* response) const;
 

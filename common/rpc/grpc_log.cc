@@ -17,7 +17,8 @@ namespace {
 
 constexpr absl::Duration kEvery = absl::Seconds(10);
 
-// When each place may speak again. Lives for ever: gRPC's threads may.
+// When each source line may log again. Never destroyed, because gRPC's threads
+// may outlive everything else.
 class Places {
  public:
   bool MaySpeak(const gpr_log_func_args& line) {

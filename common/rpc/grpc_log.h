@@ -3,9 +3,9 @@
 
 namespace holdfast {
 
-// Has gRPC write to our log, as INFO, and no more than one line each ten
-// seconds from the same place: it tells of each attempt to connect that fails,
-// though not with whom, which Diagnosis does (common/rpc/diagnosis.h). To be
+// Redirects gRPC's log to ours, at level INFO, with at most one line in ten
+// seconds from the same source line: gRPC logs each failed attempt to connect,
+// but not to which peer (Diagnosis does, common/rpc/diagnosis.h). Must be
 // called before gRPC is used.
 void LimitGrpcLog();
 

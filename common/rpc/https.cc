@@ -48,7 +48,7 @@ absl::Status CheckOperator(const std::string& training,
 
 HttpServer::Tls HttpsForOperators(const Credentials& credentials) {
   HttpServer::Tls tls;
-  // The files exist for as long as the credentials do.
+  // The captured copy of the credentials keeps the files alive.
   tls.pem = [credentials]() -> absl::StatusOr<HttpServer::Tls::Pem> {
     const Credentials::Paths paths = credentials.paths();
     absl::StatusOr<std::string> authorities = ReadAll(paths.authorities);

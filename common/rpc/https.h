@@ -7,8 +7,8 @@
 namespace holdfast {
 
 // HTTPS with the certificate of `credentials`, which must be secure, for the
-// operators of the same training. Certificates that are exchanged in the folder
-// of the credentials are used as soon as gRPC uses them.
+// operators of the same training. Certificates replaced in the folder of the
+// credentials take effect as soon as they do in gRPC.
 HttpServer::Tls HttpsForOperators(const Credentials& credentials);
 
 }  // namespace holdfast

@@ -29,9 +29,10 @@ absl::Status CheckTrainingName(absl::string_view name) {
       });
   if (right) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", name, "\" is no name of a training: that is 1 to ", kMaxNameLength,
-      " lower-case letters, digits and '-', which neither begins nor ends "
-      "it"));
+      "\"", name, "\" is not a valid training name: it must have 1 to ",
+      kMaxNameLength,
+      " lower-case letters, digits and '-', and neither begin nor end with "
+      "'-'"));
 }
 
 bool IsIdentityUri(absl::string_view uri) {
@@ -41,7 +42,7 @@ bool IsIdentityUri(absl::string_view uri) {
 absl::StatusOr<Identity> ParseIdentity(absl::string_view uri) {
   const auto wrong = [&](absl::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", uri, "\" is no identity: ", why));
+        absl::StrCat("\"", uri, "\" is not an identity: ", why));
   };
   if (!IsIdentityUri(uri)) {
     return wrong("it is not of the form holdfast://TRAINING/JOB/INDEX");
@@ -58,10 +59,10 @@ absl::StatusOr<Identity> ParseIdentity(absl::string_view uri) {
        {kPsJob, kWorkerJob, kChiefJob, kEvaluatorJob, kOperatorJob}) {
     if (parts[1] != job) continue;
     uint32_t index;
-    // One way to write it.
+    // Only the canonical form is accepted.
     if (!absl::SimpleAtoi(parts[2], &index) ||
         absl::StrCat(index) != parts[2]) {
-      return wrong("its index is no number");
+      return wrong("its index is not a number");
     }
     return Identity{std::string(parts[0]), {job, index}};
   }

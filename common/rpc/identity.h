@@ -9,20 +9,21 @@
 
 namespace holdfast {
 
-// In a certificate, in place of a job of the ClusterSpec: a person or a tool
-// that watches a job and has it saved.
+// Stands in a certificate in place of a job of the ClusterSpec: a person or a
+// tool that watches a job and may have it save checkpoints.
 inline constexpr char kOperatorJob[] = "operator";
-// In a Sender, one that is in no job and only reads: what an operator is.
+// Stands in a Sender for a process, such as an operator's, that belongs to no
+// job and only reads.
 inline constexpr char kClientJob[] = "client";
 
-// Whom a certificate belongs to. In it stands, as one of its subject's
-// alternative names, the URI
+// The owner of a certificate, which has as one of its subject alternative names
+// the URI
 //
-//   holdfast://TRAINING/JOB/INDEX    as holdfast://mnist/worker/1
+//   holdfast://TRAINING/JOB/INDEX    such as holdfast://mnist/worker/1
 //
-// JOB is "ps", "worker", "chief", "evaluator" or "operator". TRAINING tells
-// apart what one certificate authority is used for: tasks speak only to those
-// of their own.
+// JOB is "ps", "worker", "chief", "evaluator" or "operator". TRAINING
+// distinguishes the uses of one certificate authority: tasks talk only to tasks
+// of the same training.
 struct Identity {
   std::string training;
   TaskId task;
@@ -34,15 +35,15 @@ struct Identity {
   }
 };
 
-// Errors: INVALID_ARGUMENT, naming the name, where it has other characters than
-// lower-case letters, digits and '-', begins or ends with '-', or is not 1 to
-// 63 of them long: what fits into the name of a host.
+// Errors: INVALID_ARGUMENT, with the name, unless it consists of 1 to 63
+// lower-case letters, digits and '-', and neither begins nor ends with '-': it
+// must fit into a host name.
 absl::Status CheckTrainingName(absl::string_view name);
 
-// Whether `uri` says that it is an identity, be it a right one or not.
+// Whether `uri` claims to be an identity, valid or not.
 bool IsIdentityUri(absl::string_view uri);
 
-// Errors: INVALID_ARGUMENT, with the URI, when it is no identity.
+// Errors: INVALID_ARGUMENT, with the URI, when it is not a valid identity.
 absl::StatusOr<Identity> ParseIdentity(absl::string_view uri);
 
 }  // namespace holdfast

@@ -1,5 +1,5 @@
-// Messages without tensors to and from gRPC's bytes; for those with, see
-// tensor_codec.h.
+// Converts messages without tensors to and from gRPC's byte buffers;
+// tensor_codec.h does so for messages with tensors.
 #ifndef HOLDFAST_COMMON_RPC_MESSAGE_BYTES_H_
 #define HOLDFAST_COMMON_RPC_MESSAGE_BYTES_H_
 
@@ -12,6 +12,7 @@
 
 namespace holdfast {
 
+// Serializes `message` into `bytes`.
 // Errors: INTERNAL for a message of 2 GiB or more.
 template <typename Message>
 absl::Status ToBytes(const Message& message, grpc::ByteBuffer* bytes) {
@@ -20,15 +21,15 @@ absl::Status ToBytes(const Message& message, grpc::ByteBuffer* bytes) {
       grpc::SerializationTraits<Message>::Serialize(message, bytes, &own));
 }
 
-// Clears `bytes`.
-// Errors: INVALID_ARGUMENT for bytes that are no such message.
+// Parses `bytes`, and clears them.
+// Errors: INVALID_ARGUMENT for bytes that do not parse as the message.
 template <typename Message>
 absl::Status FromBytes(grpc::ByteBuffer* bytes, Message* message) {
   if (grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("these bytes are no ", Message::descriptor()->full_name()));
+      absl::StrCat("cannot parse ", Message::descriptor()->full_name()));
 }
 
 }  // namespace holdfast

@@ -7,35 +7,35 @@
 
 namespace holdfast {
 
-// Of the contracts in proto/. Tasks of other versions are refused. What changes
-// with it is told in docs/operating/compatibility.md.
+// Version of the contracts in proto/. Tasks with another version are refused.
+// docs/operating/compatibility.md lists what each version changed.
 inline constexpr uint32_t kProtocolVersion = 8;
 
-// Bytes of tensors in one message, at most. Larger ones make a call's latency
-// that of its slowest copy; smaller ones pay more round trips.
+// Maximum size of the tensors in one message, in bytes. Larger messages make a
+// call's latency that of its slowest copy; smaller ones cost more round trips.
 inline constexpr int64_t kPartBytes = int64_t{4} << 20;
 
-// What a gRPC message may measure: a part, and room for what surrounds it.
+// Maximum size of a gRPC message, in bytes: a part, and room for its envelope.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
-// What the ranges of one pull may measure: their values as they are encoded,
-// and what surrounds each of them.
+// Maximum size of the ranges of one pull, in bytes: their encoded values, and
+// the envelope of each.
 inline constexpr uint64_t kMaxPullBytes = uint64_t{12} << 20;
 
-// Bytes of a range that is lent to a neighbour, at least
-// (docs/protocol/same_host.md): smaller ones are sent, which costs less
+// Minimum size of a range that is lent to a neighbor
+// (docs/protocol/same_host.md), in bytes. Sending a smaller one costs less
 // (docs/performance.md, "On one host").
 inline constexpr uint64_t kMinLentBytes = 64 << 10;
 
-// How long a server parks a call at most, whatever the caller asks for.
+// The longest time that a server parks a call, whatever the caller asks for.
 inline constexpr absl::Duration kMaxPark = absl::Seconds(30);
 
-// The same for Register: a parked one tells nothing about whether its process
-// still lives.
+// The same for Register: a parked registration does not show whether its
+// process is still alive.
 inline constexpr absl::Duration kMaxRegisterPark = absl::Seconds(2);
 
-// Pushes that a worker may have in the cluster without having acknowledged the
-// verdicts of those before.
+// Maximum number of pushes that a worker may have in the cluster without having
+// acknowledged their verdicts.
 inline constexpr uint64_t kMaxUnacknowledgedPushes = 4096;
 
 }  // namespace holdfast

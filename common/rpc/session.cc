@@ -30,16 +30,16 @@
 namespace holdfast {
 namespace {
 
-// When a wait is first told, and how often after that.
+// When a wait is first reported, and how often after that.
 constexpr absl::Duration kFirstReport = absl::Seconds(2);
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
-// How long one attempt of Open may take, so that it hears soon of what keeps
-// the coordinator from answering; and how long that may be silent before
-// anybody looks for the reason.
+// How long one attempt of Open may take, so that Open soon learns what keeps
+// the coordinator from answering; and how long the coordinator may be silent
+// before Open diagnoses the connection.
 constexpr absl::Duration kLookEvery = absl::Seconds(1);
 // How long a session that ends waits for the spans of a trace to go out.
 constexpr absl::Duration kTracePatience = absl::Seconds(1);
-// An attempt takes no less, even where patience is about to end.
+// The minimum time of an attempt, even if patience is about to end.
 constexpr absl::Duration kMinAttempt = absl::Milliseconds(1);
 
 using google::protobuf::util::MessageDifferencer;
@@ -50,15 +50,16 @@ bool Same(const Session::News& a, const Session::News& b) {
          a.durable_step == b.durable_step && a.status == b.status;
 }
 
-// What is known of why a call has failed with `status`.
+// The known cause of a call's failure with `status`.
 std::string CauseOf(const Diagnosis& diagnosis, const absl::Status& status) {
   if (!diagnosis.cause.empty()) return diagnosis.cause;
-  // gRPC's own words for it say no more.
+  // gRPC's own message says no more.
   if (absl::IsDeadlineExceeded(status)) return "no answer";
   return std::string(status.message());
 }
 
-// How long a registration is parked of which one attempt may take `attempt`.
+// How long the coordinator may park a registration if one attempt may take
+// `attempt`.
 absl::Duration ParkFor(absl::Duration attempt) {
   return std::clamp(attempt / 2, absl::ZeroDuration(), kMaxRegisterPark);
 }
@@ -77,9 +78,9 @@ struct Session::Rpc {
                     absl::Time deadline, Response* response) {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(deadline));
-    // A call that fails at once leaves nobody to drive the connection: gRPC
-    // would then find a coordinator that has just started only by its 5 s
-    // back-up poll.
+    // If the call failed at once, no thread would drive the connection, and
+    // gRPC would find a coordinator that has just started only by its back-up
+    // poll every 5 s.
     context.set_wait_for_ready(true);
     grpc::ByteBuffer bytes;
     if (absl::Status status = ToBytes(request, &bytes); !status.ok()) {
@@ -105,7 +106,7 @@ struct Session::Rpc {
     return status;
   }
 
-  // Ends the calls in progress, and refuses calls until Permit.
+  // Cancels the calls in progress, and refuses others until Permit.
   void Cancel() {
     absl::MutexLock lock(&mutex);
     cancelled = true;
@@ -157,7 +158,7 @@ Session::Session(Options options, std::unique_ptr<Rpc> rpc)
 Session::~Session() {
   SendTrace(kTracePatience);
   StopRenewing();
-  // Its calls end with those of the session.
+  // Its calls were cancelled with those of the session.
   trace_.reset();
 }
 
@@ -296,8 +297,8 @@ std::string Session::DescribeDifference(const absl::Status& why) {
       std::min(options_.deadline, SteadyNow() + options_.attempt_timeout),
       &response);
   if (compared.ok()) {
-    return ". What is declared is the same: they differ in what workers alone "
-           "know, as batch_size";
+    return ". The declarations are the same; the difference is in fields that "
+           "only workers know, such as batch_size";
   }
   if (!absl::IsAlreadyExists(compared)) return "";
   return absl::StrCat(". ", compared.message());
@@ -346,18 +347,18 @@ absl::Duration Session::Patience() const {
 }
 
 void Session::RenewUntilStopped() {
-  // To the coordinator, as far as it is known here.
+  // Whether the coordinator knows this session, as far as this side can tell.
   bool known = true;
-  // How long it has been asked in vain. The time for which this process was
-  // suspended is not the coordinator's silence.
+  // How long the coordinator has not answered. Time for which this process was
+  // suspended does not count.
   absl::Duration silent;
   absl::Time report = absl::InfiniteFuture();
   Diagnoser diagnoser(options_.coordinator, /*ps=*/0, options_.credentials);
   Backoff backoff;
   absl::InsecureBitGen random;
   for (absl::Duration pause; Sleep(pause);) {
-    // A message that is lost is repeated within the lease, which the
-    // coordinator counts from when it comes.
+    // A lost message is repeated within the lease, which the coordinator counts
+    // from the arrival of the message.
     const absl::Duration patience = Patience();
     const absl::Duration attempt =
         std::min(lease_ * 2 / 3, std::max(patience - silent, kMinAttempt));
@@ -383,8 +384,8 @@ void Session::RenewUntilStopped() {
       if (!this->status().ok()) return;
       if (silent > absl::ZeroDuration()) diagnoser.Forget();
       silent = absl::ZeroDuration();
-      // An answer that came early, without a reason, is no reason to ask in
-      // circles.
+      // Pause after an answer that came early for no reason, so as not to ask
+      // in a busy loop.
       if (took >= wait / 2 || trace_changes || !Same(before, news())) {
         pause = absl::ZeroDuration();
         if (renews) backoff.Reset();
@@ -398,8 +399,8 @@ void Session::RenewUntilStopped() {
     } else {
       if (silent == absl::ZeroDuration()) report = begun + kFirstReport;
       silent += std::min(took, attempt) + pause;
-      // What it finds is there when the next attempt, which waits for a
-      // connection, has failed too.
+      // The result of this look is available when the next attempt, which waits
+      // for a connection, has failed too.
       const std::string cause = CauseOf(diagnoser.Look(), status);
       if (silent >= patience) {
         return End(absl::UnavailableError(
@@ -426,8 +427,7 @@ void Session::Hear(absl::FunctionRef<void(News* news)> change) {
 void Session::End(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    // A coordinator that has gone once the job ended in order has failed
-    // nobody.
+    // A coordinator may exit once the job has ended in an orderly way.
     if (stopping_ || IsOrderlyEnd(news_.state.phase())) return;
   }
   Hear([&](News* news) { news->status = why; });
@@ -445,7 +445,7 @@ void Session::StopRenewing() {
 void Session::SendTrace(absl::Duration patience) {
   if (trace_ == nullptr) return;
   const News last = news();
-  // A coordinator that is out of reach hears nothing.
+  // An unreachable coordinator receives nothing.
   if (!last.status.ok()) return;
   trace_->AwaitSent(SteadyNow() + patience,
                     /*ending=*/last.state.phase() == proto::DONE);
@@ -456,7 +456,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   if (left_) return absl::OkStatus();
   SendTrace(std::min(kTracePatience, deadline - SteadyNow()));
   StopRenewing();
-  // Silent for so long: it will not hear of this either.
+  // A coordinator that was silent for so long will not receive this either.
   if (absl::IsUnavailable(status())) return status();
   rpc_->Permit();
 

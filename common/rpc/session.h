@@ -30,15 +30,15 @@
 namespace holdfast {
 
 // A task's membership in a cluster (docs/protocol/recovery.md, L1 and L2): its
-// incarnation, and the lease that a thread of its own keeps alive over a
-// connection of its own. By the same way the task hears at once of new
-// generations, and of what becomes of the job.
+// incarnation, and the lease, which a dedicated thread renews over a dedicated
+// connection. Over the same connection the task hears at once of new
+// generations and of changes in the job's state.
 //
-// A coordinator that was restarted is registered with again. A session ends
-// once, for one of these reasons, and is not renewed afterwards: the job has
-// FAILED; the coordinator has shut the task out, or does not take it back; it
-// was silent for too long; Close. That the job is DONE does not end it: the
-// task may still have something to evaluate, and leaves by Close.
+// The session registers again with a restarted coordinator. It ends once, for
+// one of these reasons, and is not renewed afterwards: the job has FAILED; the
+// coordinator has fenced the task, or does not take it back; the coordinator
+// was silent for too long; Close was called. A job that is DONE does not end
+// it: the task may still have something to evaluate, and leaves with Close.
 //
 // Thread-safe.
 class Session {
@@ -47,72 +47,74 @@ class Session {
 
   struct Options {
     TaskId task;
-    // For its calls. Others must poll it, from before Open until the session is
-    // destroyed.
+    // For the session's calls. Other threads must poll it, from before Open
+    // until the session is destroyed.
     CallQueue* queue = nullptr;
-    // Where ps task 0 listens, host:port.
+    // Address of ps task 0, host:port.
     std::string coordinator;
-    // For the connection with it.
+    // For the connection to the coordinator.
     Credentials credentials;
-    // Where the task itself listens, host:port. Of a ps only.
+    // The task's own address, host:port. Set only by ps tasks.
     std::string address;
-    // Of this life of the task. 0: one is made here.
+    // Identifies this life of the task. 0: Open generates one.
     uint64_t nonce = 0;
-    // Empty where the task has none (a ps).
+    // Empty if the task has none, as for a ps.
     std::string job_digest;
     std::string data_digest;
-    // What a worker is about to declare: compared with what was declared, where
-    // the worker is refused, so that the error names the first difference.
+    // What a worker is about to declare. If the worker is refused, it is
+    // compared with the job's declaration, so that the error names the first
+    // difference.
     std::optional<proto::Declaration> declaration;
-    // What the task's ClusterSpec holds.
+    // The numbers of tasks in the task's ClusterSpec.
     uint32_t num_ps = 1;
     uint32_t num_workers = 1;
-    // Of a ps: what its share of the job may take. 0: no limit.
+    // Memory limit for a ps's share of the job, in bytes; 0 means unlimited.
     int64_t memory_limit_bytes = 0;
 
-    // Until when Open tries.
+    // When Open gives up.
     absl::Time deadline = absl::InfiniteFuture();
-    // How long one attempt of Open or Close may take. A longer one notices
-    // later that a connection is dead.
+    // How long one attempt of Open or Close may take. A longer timeout detects
+    // a dead connection later.
     absl::Duration attempt_timeout = absl::Seconds(5);
     // How long the coordinator may be silent before the session ends. A longer
-    // one leaves it more time to come back. 0: a lease.
+    // time lets it come back later. 0 means the duration of a lease.
     absl::Duration patience = kDefaultTimeout;
-    // Asked before each renewal: the job's own patience, which goes before that
-    // above once the task knows it. May be empty.
+    // Called before each renewal: returns the job's own patience, which
+    // overrides `patience` once the task knows it. May be empty.
     std::function<std::optional<absl::Duration>()> job_patience;
 
-    // Asked before each renewal what the task has to tell about itself. Must
-    // not block: the lease runs meanwhile. May be empty.
+    // Called before each renewal: returns what the task reports about itself.
+    // Must not block, because the lease is running. May be empty.
     std::function<TaskReport()> report;
     // Records on demand, for traces of the whole cluster. Must outlive the
-    // session. Null: the task has no part in them.
+    // session. Null if the task takes no part in them.
     Tracer* tracer = nullptr;
-    // Told of each change in what was heard: by Open of the registration, later
-    // by the session's thread; but not of Close. Must not call Close or destroy
+    // Called on each change of the news: by Open after the registration, later
+    // by the session's thread, but not by Close. Must not call Close or destroy
     // the session. May be empty.
     std::function<void(const News& news)> on_change;
-    // Told what is waited for, and why a connection fails (diagnosis.h), after
-    // two seconds and each ten from then on: by Open, and by the session's
-    // thread while the coordinator is silent. May be empty.
+    // Called with what the session waits for, and why a connection fails
+    // (diagnosis.h), after two seconds and then every ten: by Open, and by the
+    // session's thread while the coordinator is silent. May be empty.
     std::function<void(const std::string& what)> on_waiting;
-    // Asked about once a second, by Open: whether to give up, with CANCELLED.
-    // May be empty.
+    // Called by Open about once a second; returns whether to give up, with
+    // CANCELLED. May be empty.
     std::function<bool()> give_up;
   };
 
-  // Registers, then starts to renew the lease. Repeats with the same nonce what
-  // was not answered, and asks again while the coordinator cannot admit the
-  // task yet.
-  // Errors: UNAVAILABLE, naming the coordinator and the cause, when it did not
-  // answer, or admit the task, until the deadline; INVALID_ARGUMENT when who
-  // answers there never will be the coordinator (Diagnosis::kMistake);
-  // otherwise its own, at once (see Coordinator.Register in
-  // proto/coordinator.proto), but for ALREADY_EXISTS: that comes once the place
-  // was waited for as long as a lease.
+  // Registers, then starts to renew the lease. Repeats unanswered calls with
+  // the same nonce, and asks again while the coordinator cannot admit the task
+  // yet.
+  // Errors: UNAVAILABLE, with the coordinator and the cause, when it did not
+  // answer, or did not admit the task, by the deadline; INVALID_ARGUMENT when
+  // the process that answers there will never be the coordinator
+  // (Diagnosis::kMistake); otherwise the coordinator's error, at once (see
+  // Coordinator.Register in proto/coordinator.proto), except ALREADY_EXISTS,
+  // which comes only after the task has waited for its place for the duration
+  // of a lease.
   static absl::StatusOr<std::unique_ptr<Session>> Open(Options options);
 
-  // Stops to renew, without a word to the coordinator.
+  // Stops renewing, without telling the coordinator.
   ~Session();
 
   Session(const Session&) = delete;
@@ -124,12 +126,13 @@ class Session {
   proto::JobState state() const { return news().state; }
   absl::Status status() const { return news().status; }
 
-  // Ends the session in order. `error` says why the job cannot go on, and ends
-  // it; empty: the job is done, or the task steps down, and another may take
-  // its place. May be repeated: once the coordinator has answered, it does
-  // nothing. Does not return before `on_change`, if it runs, has returned.
-  // Errors: as Open, when the coordinator did not answer; status(), at once,
-  // when the session has ended because it was silent.
+  // Leaves the cluster in an orderly way. A non-empty `error` says why the job
+  // cannot go on, and fails the job; empty means that the job is done, or that
+  // the task steps down and another may take its place. May be called
+  // repeatedly: once the coordinator has answered, it does nothing. Returns
+  // only after a running `on_change` has returned.
+  // Errors: those of Open when the coordinator did not answer; status(), at
+  // once, when the session has ended because the coordinator was silent.
   absl::Status Close(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(closing_, mutex_);
 
@@ -138,50 +141,50 @@ class Session {
 
   Session(Options options, std::unique_ptr<Rpc> rpc);
 
-  // Until options_.deadline.
+  // Tries until options_.deadline.
   absl::Status RegisterFirst();
   void RenewUntilStopped();
-  // One attempt each. Errors: those of the call.
-  // Whether the task is admitted, and heard of it; otherwise `*waiting_for`
-  // tells what the coordinator waits for, and it is to be asked again.
+  // Register and Renew make one attempt each. Errors: those of the call.
+  // True if the task was admitted; otherwise `*waiting_for` says what the
+  // coordinator waits for, and the caller must ask again.
   absl::StatusOr<bool> Register(absl::Time deadline, std::string* waiting_for);
-  // `*trace_changes`: whether the answer tells anything new of a trace.
+  // `*trace_changes`: whether the answer has anything new about a trace.
   absl::Status Renew(absl::Duration wait, absl::Time deadline,
                      bool* trace_changes);
-  // Of a task that was refused with `why`: how what it would declare differs
-  // from what was declared, as a part of a sentence. Empty where that is not
-  // known.
+  // For a task that was refused with `why`: how its declaration differs from
+  // the job's, as an addition to the error. Empty if that is not known.
   std::string DescribeDifference(const absl::Status& why);
-  // What Open returns when who answers at the coordinator's address has refused
-  // the task with `refusal`, and may not be the coordinator at all.
+  // What Open returns when the process at the coordinator's address, which may
+  // not be the coordinator at all, has refused the task with `refusal`.
   absl::Status WhyRefused(const absl::Status& refusal);
   absl::Duration Patience() const;
-  // Takes over what was heard, and tells of it if it is new.
+  // Applies `change` to the news, and calls on_change if they differ.
   void Hear(absl::FunctionRef<void(News* news)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& why);
   void StopRenewing();
-  // False when the session was stopped in the meantime.
+  // False if the session was stopped in the meantime.
   bool Sleep(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   // "/job:ps/task:0 at host:port".
   std::string CoordinatorName() const;
-  // `status`, with that name before its message.
+  // `status`, with CoordinatorName() before its message.
   absl::Status FromCoordinator(const absl::Status& status) const;
-  // Before calls are ended: lets the spans of a trace that is over go out.
+  // To be called before calls are ended: waits until the spans of a finished
+  // trace are sent.
   void SendTrace(absl::Duration patience);
-  // Tells on_waiting of `text`, when that is due by `*report`.
+  // Calls on_waiting with `text` once `*report` has come, and postpones it.
   void ReportWait(absl::string_view text, absl::Time* report) const;
 
   const Options options_;
   const SteadyClock clock_;
   const std::unique_ptr<Rpc> rpc_;
-  // Set by each registration; the session's thread's own after the first.
+  // Set by each registration; owned by the session's thread after the first.
   absl::Duration lease_;
-  // When the coordinator was first asked for a place that it did not give yet;
-  // the session's thread's own after Open.
+  // When the task first asked for a place that it has not been given yet; owned
+  // by the session's thread after Open.
   std::optional<absl::Time> waits_since_;
 
-  // Held by Close for its whole length; taken before mutex_.
+  // Held by Close throughout; acquired before mutex_.
   absl::Mutex closing_;
   bool left_ ABSL_GUARDED_BY(closing_) = false;
 
@@ -189,7 +192,7 @@ class Session {
   News news_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Null: without a tracer.
+  // Null without a tracer.
   std::unique_ptr<TraceReporter> trace_;
   std::thread thread_;
 };

@@ -10,11 +10,12 @@ namespace holdfast {
 
 // What a task has heard of its session and of the job (common/rpc/session.h).
 struct SessionNews {
-  // Who the task is: in the newest life and generation.
+  // The task, in its newest life and generation.
   proto::Sender sender;
-  // Of the job: a session may end, and the job go on without the task.
+  // State of the job, which may go on without the task after the session has
+  // ended.
   proto::JobState state;
-  // As the last answer said.
+  // The value in the last answer.
   uint64_t durable_step = 0;
   // OK while the session lasts, and after DONE. Otherwise why it has ended:
   // ABORTED when the job has failed or the task was refused, UNAVAILABLE when

@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Long enough that a busy machine does not let it run out, and short.
+// Short, but long enough not to expire on a busy machine.
 constexpr absl::Duration kLease = absl::Milliseconds(600);
 constexpr absl::Duration kShortLease = absl::Milliseconds(200);
 
@@ -88,7 +88,7 @@ class SessionTest : public ::testing::Test {
   FakePs coordinator_;
 };
 
-// What on_change told, in order.
+// The news that on_change received, in order.
 class Told {
  public:
   void Watch(Session::Options* options) {
@@ -97,7 +97,7 @@ class Told {
       news_.push_back(news);
     };
   }
-  // Waits until there is one for which `is_it`, and returns the first.
+  // Waits until there is news for which `is_it` holds, and returns the first.
   Session::News Await(const std::function<bool(const Session::News&)>& is_it) {
     absl::MutexLock lock(&mutex_);
     Session::News found;
@@ -190,8 +190,8 @@ TEST_F(SessionTest, RepeatsWithTheSameNonce) {
   EXPECT_EQ(requests[2].nonce(), requests[0].nonce());
 }
 
-// [L1] While an earlier life's lease runs. Of an answer that was long in coming
-// the next question is no circle.
+// [L1] While an earlier life's lease runs. After an answer that took long, the
+// next question comes at once, which is no busy loop.
 TEST_F(SessionTest, AsksAgainUntilItIsAdmitted) {
   coordinator_.do_register.Do(
       [](int call, const auto& request, auto* response) {
@@ -220,7 +220,7 @@ TEST_F(SessionTest, AsksAgainUntilItIsAdmitted) {
   }
 }
 
-// [L1] So that a place is refused only once it was waited for.
+// [L1] So that a place is refused only after the task has waited for it.
 TEST_F(SessionTest, TellsForHowLongItHasWaited) {
   coordinator_.do_register.Do([](int, const auto& request, auto* response) {
     if (request.waited_ms() >= 20) {
@@ -254,12 +254,12 @@ TEST_F(SessionTest, ARefusalNamesTheFirstDifference) {
   EXPECT_EQ(Session::Open(options).status(),
             absl::FailedPreconditionError(absl::StrCat(
                 CoordinatorName(), ": another job file. seed: 4 -> 5")));
-  // What is declared is not all of the job.
+  // The declaration is only a part of the job file.
   coordinator_.declare.Do(
       [](int, const auto&, auto*) { return absl::OkStatus(); });
   EXPECT_THAT(std::string(Session::Open(options).status().message()),
-              HasSubstr("What is declared is the same"));
-  // A coordinator that does not compare.
+              HasSubstr("The declarations are the same"));
+  // A coordinator that does not compare declarations.
   coordinator_.declare.Do([](int, const auto&, auto*) {
     return absl::NotFoundError("register first");
   });
@@ -279,7 +279,7 @@ TEST_F(SessionTest, SaysWhatItWaitedForToBeAdmitted) {
   EXPECT_EQ(status,
             absl::UnavailableError(absl::StrCat(
                 CoordinatorName(), ": it is waiting for the end of a lease")));
-  EXPECT_LE(coordinator_.do_register.num_calls(), 10) << "asks in circles";
+  EXPECT_LE(coordinator_.do_register.num_calls(), 10) << "asks in a busy loop";
 }
 
 TEST_F(SessionTest, ARegistrationWithoutAnAnswerIsRepeated) {
@@ -339,7 +339,7 @@ TEST_F(SessionTest, GivesUpAtTheDeadlineAndNamesTheCoordinator) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(CoordinatorName()));
 }
 
-// Two seconds pass before it is told, and ten before that is told again.
+// The wait is reported after two seconds, and again ten seconds later.
 TEST_F(SessionTest, SaysOnceWhyTheCoordinatorCannotBeReached) {
   Session::Options options = Options();
   coordinator_.Stop();
@@ -363,7 +363,7 @@ TEST_F(SessionTest, SurvivesLostRenewals) {
   EXPECT_TRUE((*session)->status().ok());
 }
 
-// [L2] Nobody waits for a renewal to be due.
+// [L2] News arrives without waiting for the next renewal to be due.
 TEST_F(SessionTest, WhatBecomesOfTheJobIsToldAtOnce) {
   GrantLease(absl::Hours(1));
   Told told;
@@ -398,7 +398,7 @@ TEST_F(SessionTest, IsParkedForAThirdOfTheLease) {
   EXPECT_EQ(coordinator_.renew.requests()[2].wait_ms(), 200);
 }
 
-// One that cannot park calls is not asked in circles.
+// A coordinator that cannot park calls is not asked in a busy loop.
 TEST_F(SessionTest, AnAnswerWithoutNewsIsNoReasonToAskAtOnce) {
   GrantLease(absl::Hours(1));
   absl::Mutex mutex;
@@ -431,7 +431,8 @@ TEST_F(SessionTest, TellsWhatIsDurable) {
   EXPECT_EQ((*session)->news().durable_step, 500);
 }
 
-// [L2] It was restarted. It knows the generation, and begins another.
+// [L2] The coordinator was restarted. It knows the generation, and begins
+// another.
 TEST_F(SessionTest, RegistersAgainWithACoordinatorThatDoesNotKnowIt) {
   coordinator_.do_register.Do([](int call, const auto&, auto* response) {
     response->set_incarnation(call == 0 ? 7 : 1000000001);
@@ -467,7 +468,7 @@ TEST_F(SessionTest, RegistersAgainWithACoordinatorThatDoesNotKnowIt) {
             1000000001);
 }
 
-// [L1] A restarted coordinator that cannot admit anybody yet is not silent.
+// [L1] A restarted coordinator that cannot admit any task yet is not silent.
 TEST_F(SessionTest, AsksAgainToBeTakenBack) {
   coordinator_.do_register.Do(
       [](int call, const auto& request, auto* response) {
@@ -566,7 +567,7 @@ TEST_F(SessionTest, ADeadCoordinatorEndsTheSession) {
   EXPECT_TRUE(absl::IsUnavailable(end.status)) << end.status;
 }
 
-// Longer than the lease, for the coordinator may be restarted meanwhile.
+// Longer than the lease, because the coordinator may be restarted meanwhile.
 TEST_F(SessionTest, WaitsForACoordinatorThatComesBack) {
   GrantLease(kShortLease);
   Told told;
@@ -626,8 +627,8 @@ TEST_F(SessionTest, AShutOutTaskIsTold) {
   EXPECT_EQ(end.state.phase(), proto::STARTING);
 }
 
-// The lease of a job that is DONE is kept, so that there is time to evaluate;
-// and nobody minds when the coordinator goes then.
+// The lease is kept when the job is DONE, so that there is time to evaluate;
+// and the coordinator may exit then.
 TEST_F(SessionTest, ADoneJobIsToldOnceAndRenewedUntilTheCoordinatorGoes) {
   Tell(3, proto::DONE);
   Told told;
@@ -661,7 +662,7 @@ TEST_F(SessionTest, ClosesOnce) {
   EXPECT_EQ(requests[1].sender().incarnation(), 7);
 }
 
-// The coordinator heard an earlier attempt, whose answer was lost.
+// The coordinator received an earlier attempt, whose answer was lost.
 TEST_F(SessionTest, NotKnownAnyMoreIsLeftWhenItWasSaidBefore) {
   coordinator_.leave.Do([](int call, const auto&, auto*) {
     return call == 0 ? absl::UnavailableError("lost")
@@ -714,7 +715,7 @@ TEST_F(SessionTest, RecordsForATraceAndSendsBeforeItLeaves) {
   const absl::Time now = SteadyNow();
   tracer.Add(track, {TraceKind::kWait, "input", now, now, {}, ""});
   news.mutable_trace()->set_over(true);
-  // Whatever the clocks say.
+  // Whatever the clocks show.
   news.mutable_trace()->set_begin_ns(-4'000'000'000'000'000'000);
   news.mutable_trace()->set_end_ns(4'000'000'000'000'000'000);
   coordinator_.Tell(news);

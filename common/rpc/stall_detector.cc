@@ -76,7 +76,8 @@ bool StallDetector::AwaitStall() {
     if (size != sizeof(count) || closed_) continue;
     armed_ = false;
     if (polling_ > 0) continue;
-    // Whoever entered a handler just before relies on armed_ as it was.
+    // A thread that entered a handler just before relied on armed_ being still
+    // set.
     const Nanos now = SteadyNanos();
     const Nanos left = entered_at_ + kStallNanos - now;
     if (left <= 0) return true;

@@ -36,7 +36,7 @@ TEST_F(StallDetectorTest, NoneWhileOneThreadPolls) {
   closer.join();
 }
 
-// The timer that a short handler armed does not hide one that is slow.
+// The timer that a short handler has armed does not hide a slow handler.
 TEST_F(StallDetectorTest, AfterAShortHandler) {
   stall_->Join();
   stall_->Enter();
@@ -60,7 +60,7 @@ TEST_F(StallDetectorTest, TheLastThreadMayNotLeave) {
   EXPECT_FALSE(stall_->LeaveToOthers());
   stall_->Join();
   stall_->Enter();
-  // The other one is in a handler.
+  // The other thread is in a handler.
   EXPECT_FALSE(stall_->LeaveToOthers());
   stall_->Return();
   EXPECT_TRUE(stall_->LeaveToOthers());

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kCut[] = "...";
 
-// `message` within the limit, not cut inside a character of UTF-8.
+// `message` truncated to the limit, but not inside a UTF-8 character.
 std::string Shorten(absl::string_view message) {
   if (message.size() <= kMaxStatusMessage) return std::string(message);
   size_t end = kMaxStatusMessage - (sizeof(kCut) - 1);

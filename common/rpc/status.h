@@ -10,8 +10,8 @@ namespace holdfast {
 // The one converter between the statuses of Abseil and of gRPC, whose codes are
 // the same numbers. Pure functions, safe from any thread.
 
-// A message above kMaxStatusMessage bytes is cut, because gRPC sends it as a
-// header, and a header that is too long kills the whole call.
+// A message of more than kMaxStatusMessage bytes is truncated, because gRPC
+// sends it as a header, and a header that is too long fails the whole call.
 inline constexpr size_t kMaxStatusMessage = 4096;
 grpc::Status ToGrpcStatus(const absl::Status& status);
 

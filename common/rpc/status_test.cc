@@ -37,8 +37,8 @@ TEST(StatusTest, ALongMessageIsCut) {
 }
 
 TEST(StatusTest, ACharacterIsNotCut) {
-  // Of two bytes each, so that the limit falls into one of them for one of the
-  // two offsets.
+  // Characters of two bytes each, so that the limit falls inside one of them at
+  // one of the two offsets.
   for (const std::string& start : {std::string(), std::string("x")}) {
     std::string message = start;
     while (message.size() < 2 * kMaxStatusMessage) message += "\xc3\xa9";

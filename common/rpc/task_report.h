@@ -7,9 +7,9 @@
 
 namespace holdfast {
 
-// What a task tells the coordinator about itself with each renewal of its
+// What a task reports to the coordinator about itself with each renewal of its
 // lease, as fields of RenewLeaseRequest. An absent field is not sent: the task
-// has nothing to tell, or nothing yet.
+// has nothing to report, or nothing yet.
 struct TaskReport {
   std::optional<proto::InputWait> input_wait;
   std::optional<proto::WorkerReport> worker;

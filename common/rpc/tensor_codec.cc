@@ -32,11 +32,11 @@ constexpr uint32_t kDataTag = Tag(proto::TensorPart::kDataFieldNumber, kBytes);
 constexpr uint32_t kRowsTag = Tag(proto::TensorPart::kRowsFieldNumber, kBytes);
 static_assert(kDataTag < 128 && kRowsTag < 128, "written as one byte");
 
-// Elements up to this are copied to the bytes around them: a slice of their own
-// would cost more.
+// Up to this size, elements are copied next to the bytes around them: a slice
+// of their own would cost more.
 constexpr size_t kCopiedBytes = 1024;
 
-// How deep the generated code follows messages and groups in each other.
+// How many levels of nested messages and groups the generated code parses.
 constexpr int kMaxDepth = 100;
 
 void AppendVarint(uint32_t value, std::string* out) {
@@ -57,7 +57,7 @@ grpc::Slice Refer(const Buffer::Span& span) {
       owner);
 }
 
-// Slices, whose small parts are gathered in one.
+// Collects slices; small pieces are gathered into one.
 class SliceWriter {
  public:
   std::string* gathered() { return &gathered_; }
@@ -91,7 +91,7 @@ class SliceWriter {
   std::vector<grpc::Slice> slices_;
 };
 
-// All that stands before the data.
+// All fields before the data.
 proto::TensorPart HeaderOf(const TensorPiece& piece) {
   proto::TensorPart header;
   header.set_variable(piece.variable);
@@ -124,10 +124,10 @@ TensorPiece PieceOf(proto::TensorPart header, Buffer data) {
   return piece;
 }
 
-// Reads slices from front to back. Each method says whether what it reads is
-// there; after a false the rest means nothing. Numbers are read as the
-// generated code reads them, which takes no more bytes for a tag or a length
-// than these can need.
+// Reads slices from front to back. Each method returns whether it could read
+// its value; after a false the reader is in an undefined state. Numbers are
+// read as the generated code reads them, which accepts no more bytes for a tag
+// or a length than these can need.
 class SliceReader {
  public:
   explicit SliceReader(std::shared_ptr<const std::vector<grpc::Slice>> slices)
@@ -137,7 +137,7 @@ class SliceReader {
 
   size_t left() const { return left_; }
 
-  // What is read is also appended to `copy`, unless that is null.
+  // The bytes read are also appended to `copy`, unless that is null.
   bool ReadTag(std::string* copy, uint32_t* tag) {
     uint64_t value;
     if (!ReadVarint(5, copy, &value)) return false;
@@ -175,7 +175,7 @@ class SliceReader {
     return true;
   }
 
-  // Refers to the next `count` bytes, which are there.
+  // References the next `count` bytes, which must exist.
   Buffer Refer(size_t count) {
     Buffer data;
     while (count > 0) {
@@ -188,7 +188,7 @@ class SliceReader {
   }
 
  private:
-  // Of a reader with bytes left, also over empty slices.
+  // Requires bytes left; skips empty slices.
   const uint8_t* Front() {
     while (offset_ == (*slices_)[slice_].size()) {
       ++slice_;
@@ -211,8 +211,8 @@ class SliceReader {
   size_t left_ = 0;
 };
 
-// Copies the rest of the field that begins with `tag`, whatever it is. `depth`:
-// how many groups may begin in each other.
+// Copies the rest of the field that begins with `tag`, of any wire type.
+// `depth`: how many levels of groups may be nested.
 bool CopyField(uint32_t tag, int depth, SliceReader* reader,
                std::string* copy) {
   uint64_t value;
@@ -333,14 +333,14 @@ bool DecodeTensors(const grpc::ByteBuffer& bytes, int field,
 }
 
 int64_t EncodedBytes(absl::Span<const TensorPiece> pieces) {
-  // A varint has at most 10 bytes. Eight stand beside variable, shape and data:
-  // the lengths of these three and of the part, dtype, begin, encoding and
-  // size; and a tag of one byte each.
+  // A varint has at most 10 bytes. There are eight besides the contents of
+  // variable, shape and data: the lengths of these three and of the part,
+  // dtype, begin, encoding and size; and each has a tag of one byte.
   constexpr int64_t kVarintBytes = 10;
   constexpr int64_t kFixed = 8 * (kVarintBytes + 1);
-  // SharedBytes: two messages with their lengths, five varints, one fixed64.
+  // SharedBytes: two messages with their lengths, five varints and one fixed64.
   constexpr int64_t kShared = 7 * (kVarintBytes + 1) + 9;
-  // RowIds: a message with its length, a varint, and bytes with theirs.
+  // RowIds: the length of the message, a varint, and the length of the ids.
   constexpr int64_t kRows = 3 * (kVarintBytes + 1);
   int64_t bytes = 0;
   for (const TensorPiece& piece : pieces) {

@@ -1,7 +1,7 @@
-// Messages that carry tensors, to and from the bytes of a call
-// (docs/formats/wire.md). Their bytes are those that the generated code writes
-// and reads; but the elements of tensors are sent from where they lie, and stay
-// where they came in.
+// Converts messages with tensors to and from the bytes of a call
+// (docs/formats/wire.md). The encoding is that of the generated code, but the
+// elements of tensors are neither copied when they are sent nor when they are
+// received.
 #ifndef HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
 #define HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
 
@@ -19,16 +19,17 @@ namespace holdfast {
 
 // Pure functions, safe from any thread.
 
-// `message`, whose last field, number `field`, is a `repeated TensorPart`; it
-// is empty, and `pieces` stand in its place. The bytes of a piece are referred
-// to, and their owners kept until gRPC has sent them or given them up; small
-// pieces are copied. Of a piece with `shared` that is written, and no bytes.
+// Serializes `message` with `pieces` in its last field, number `field`, which
+// must be a `repeated TensorPart` and empty. The bytes of a piece are
+// referenced, and their owners kept alive until gRPC has sent or dropped them;
+// small pieces are copied. For a piece with `shared`, that message is written
+// instead of its bytes.
 grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
                                int field, absl::Span<const TensorPiece> pieces);
 
-// The inverse: false when `bytes` are not such a message, in whatever order its
-// fields stand. The pieces refer to the memory of `bytes`. What the elements
-// are is not tested: an encoding may be any number, the data of any length.
+// The inverse, for fields in any order; false when `bytes` do not parse as such
+// a message. The pieces reference the memory of `bytes`. The elements are not
+// validated: `encoding` may be any number, and the data may have any length.
 bool DecodeTensors(const grpc::ByteBuffer& bytes, int field,
                    google::protobuf::MessageLite* message,
                    std::vector<TensorPiece>* pieces);
@@ -44,7 +45,7 @@ bool DecodeWithTensors(const grpc::ByteBuffer& bytes, Message* message,
   return DecodeTensors(bytes, Message::kTensorsFieldNumber, message, pieces);
 }
 
-// What `pieces` measure in a message, at most.
+// An upper bound of the size of `pieces` in a message, in bytes.
 int64_t EncodedBytes(absl::Span<const TensorPiece> pieces);
 
 }  // namespace holdfast

@@ -14,13 +14,13 @@
 
 namespace holdfast {
 
-// The codec against the code that protoc generates: the oracle of its tests and
-// of its fuzzer.
+// Compares the codec with the code that protoc generates: the oracle of its
+// tests and its fuzzer.
 
 std::string Flat(const Buffer& data);
 std::string Flat(const grpc::ByteBuffer& bytes);
 
-// What `piece` is in a message.
+// `piece` as it appears in a message.
 proto::TensorPart ToPart(const TensorPiece& piece);
 
 // The bytes that the generated code writes.
@@ -33,9 +33,9 @@ std::string EncodeByGeneratedCode(Message message,
   return message.SerializeAsString();
 }
 
-// How DecodeTensors differs from the generated parser over `bytes`: one takes
-// them and the other does not, or they find something else in them. Nullopt
-// when they agree.
+// How DecodeTensors differs from the generated parser over `bytes`: only one of
+// them accepts the bytes, or they decode them differently. Nullopt when they
+// agree.
 template <typename Message>
 std::optional<std::string> DecodedOtherwise(const grpc::ByteBuffer& bytes) {
   Message message;
@@ -51,7 +51,7 @@ std::optional<std::string> DecodedOtherwise(const grpc::ByteBuffer& bytes) {
   for (const TensorPiece& piece : pieces) {
     *message.add_tensors() = ToPart(piece);
   }
-  // Of what is unknown in a tensor nothing is kept.
+  // The codec drops unknown fields of tensors.
   for (proto::TensorPart& part : *expected.mutable_tensors()) {
     part.DiscardUnknownFields();
   }

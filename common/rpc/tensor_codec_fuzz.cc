@@ -1,8 +1,8 @@
-// libFuzzer: the codec does with any bytes what the generated code does with
-// them (tensor_codec_check.h). Run by tensor_codec_fuzz_test.sh.
+// A libFuzzer target: for any bytes, the codec must agree with the generated
+// code (tensor_codec_check.h). Run by tensor_codec_fuzz_test.sh.
 //
-// An input is: which message, byte 0; the size of the slices that it comes in,
-// byte 1, where 0 stands for one slice; and the message's bytes.
+// An input consists of the kind of message (byte 0), the size of the slices in
+// which it comes (byte 1; 0 means one slice), and the message's bytes.
 
 #include <grpcpp/support/slice.h>
 
@@ -28,8 +28,8 @@ void Expect(bool holds, const std::string& what) {
   std::abort();
 }
 
-// Each slice in memory of its own size, so that no byte beside it can be read
-// unseen.
+// Each slice is allocated separately with its exact size, so that any access
+// outside it is detected.
 grpc::ByteBuffer InSlices(const uint8_t* data, size_t size, size_t slice_size) {
   std::vector<grpc::Slice> slices;
   for (size_t begin = 0; begin < size;) {
@@ -54,13 +54,14 @@ void Check(const uint8_t* data, size_t size, size_t slice_size) {
     Expect(!otherwise.has_value(), otherwise.value_or(""));
     if (!DecodeWithTensors(bytes, &message, &pieces)) return;
   }
-  // Which no sender of ours has, and which stand behind the tensors.
+  // The generated code writes unknown fields after the tensors, EncodeTensors
+  // before them; our senders have none.
   message.DiscardUnknownFields();
   const std::string encoded = Flat(EncodeWithTensors(message, pieces));
   Expect(encoded == EncodeByGeneratedCode(message, pieces),
-         "encoded otherwise than by the generated code");
+         "encoding differs from that of the generated code");
   Expect(EncodedBytes(pieces) + message.ByteSizeLong() >= encoded.size(),
-         "longer than EncodedBytes says");
+         "longer than the bound of EncodedBytes");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::string RandomBytes(size_t size, Random* random) {
   return bytes;
 }
 
-// Of any length that a varint can have.
+// Random numbers of every length that a varint can have.
 uint64_t RandomNumber(Random* random) {
   return (*random)() >> Below(64, random);
 }
@@ -83,7 +83,7 @@ void SetOrAdd(const FieldDescriptor* field, Message* message, Random* random) {
       return set(&Reflection::SetBool, &Reflection::AddBool,
                  Below(2, random) == 1);
     case FieldDescriptor::CPPTYPE_ENUM:
-      // Also numbers without a name.
+      // Including numbers without a name.
       return set(&Reflection::SetEnumValue, &Reflection::AddEnumValue,
                  static_cast<int>(Below(12, random)));
     case FieldDescriptor::CPPTYPE_FLOAT:
@@ -104,7 +104,7 @@ void SetOrAdd(const FieldDescriptor* field, Message* message, Random* random) {
   }
 }
 
-// `bytes` in spans of any length.
+// `bytes` in spans of random lengths.
 Buffer InSpans(const std::string& bytes, Random* random) {
   Buffer whole = Buffer::FromString(bytes);
   Buffer cut;
@@ -129,20 +129,20 @@ proto::SharedBytes RandomPlace(Random* random) {
   return place;
 }
 
-// `most_bytes`: of elements, about.
+// `most_bytes` is the approximate maximum size of the elements.
 TensorPiece RandomPiece(size_t most_bytes, Random* random) {
   TensorPiece piece;
   piece.variable = RandomName(random);
   for (uint64_t i = Below(4, random); i > 0; --i) {
     piece.shape.push_back(static_cast<int64_t>(RandomNumber(random)));
   }
-  // Also numbers without a name.
+  // Including numbers without a name.
   piece.dtype = static_cast<proto::DataType>(Below(4, random));
   piece.begin = Below(2, random) * RandomNumber(random);
   piece.encoding = static_cast<proto::Encoding>(Below(7, random));
   piece.size = Below(2, random) * RandomNumber(random);
-  // About the lengths where one more byte is needed, and below and above what
-  // is copied.
+  // Lengths around those that need one more byte, and just below and above the
+  // limit for copying.
   static constexpr size_t kSizes[] = {0,    1,    4,     120,   127,  128,
                                       1000, 1020, 1023,  1024,  1025, 1028,
                                       4096, 9999, 16383, 16384, 70000};
@@ -172,8 +172,8 @@ std::vector<TensorPiece> RandomPieces(size_t most, size_t most_bytes,
   return pieces;
 }
 
-// Bytes as gRPC may hand them over: slices of all kinds, cut before each of
-// `cuts`, which rise, and at which there may be an empty slice too.
+// Bytes as gRPC may deliver them: slices of all kinds, cut before each of
+// `cuts` (ascending), where there may also be an empty slice.
 grpc::ByteBuffer InSlices(absl::string_view bytes,
                           absl::Span<const size_t> cuts) {
   std::vector<grpc::Slice> slices;
@@ -182,7 +182,7 @@ grpc::ByteBuffer InSlices(absl::string_view bytes,
     const size_t end = i < cuts.size() ? cuts[i] : bytes.size();
     const absl::string_view slice = bytes.substr(begin, end - begin);
     if (i % 2 == 0) {
-      // Copied, and where it is short held in the slice itself.
+      // Copied; a short one is held in the slice itself.
       slices.emplace_back(slice.data(), slice.size());
       slices.emplace_back();
     } else {
@@ -207,7 +207,7 @@ grpc::ByteBuffer InOneSlice(absl::string_view bytes) {
   return InSlices(bytes, absl::Span<const size_t>());
 }
 
-// Bytes of Protocol Buffers, by hand.
+// Hand-made encodings of Protocol Buffers.
 std::string Varint(uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) {
@@ -287,7 +287,7 @@ TYPED_TEST(TensorMessageTest, BytesAreThoseOfTheGeneratedCode) {
     const std::vector<TensorPiece> pieces = RandomPieces(5, 70000, &random);
     const grpc::ByteBuffer bytes = EncodeWithTensors(message, pieces);
     const std::string flat = Flat(bytes);
-    // Not EXPECT_EQ, which prints both.
+    // Not EXPECT_EQ, which would print both.
     ASSERT_TRUE(flat == EncodeByGeneratedCode(message, pieces));
     ASSERT_EQ(DecodedOtherwise<TypeParam>(bytes), std::nullopt);
     ASSERT_EQ(DecodedOtherwise<TypeParam>(InSlices(flat, &random)),
@@ -295,7 +295,7 @@ TYPED_TEST(TensorMessageTest, BytesAreThoseOfTheGeneratedCode) {
   }
 }
 
-// Of bytes that begin as a message, and are not one any more.
+// For bytes that begin as a message but are malformed later.
 TYPED_TEST(TensorMessageTest, MutatedBytesAreReadAsTheGeneratedParserDoes) {
   constexpr uint64_t kSeeds = 1000;
   constexpr int kMutations = 50;
@@ -345,7 +345,8 @@ TYPED_TEST(TensorMessageTest, MutatedBytesAreReadAsTheGeneratedParserDoes) {
   EXPECT_LT(taken, kSeeds * kMutations * 19 / 20);
 }
 
-// The bytes before the bars of docs/formats/wire.md, where they begin lines.
+// The bytes before the bars of docs/formats/wire.md, at the beginnings of
+// lines.
 std::string DocumentedBytes() {
   std::ifstream file("docs/formats/wire.md");
   std::string bytes;
@@ -418,7 +419,8 @@ TEST(DecodeTensorsTest, TruncatedAtEachByte) {
     std::vector<TensorPiece> pieces;
     if (!DecodeWithTensors(InOneSlice(left), &push, &pieces)) ++refused;
   }
-  // All but those that end between two fields: before each of the six.
+  // All prefixes but those that end between two fields, that is before each of
+  // the six.
   EXPECT_EQ(refused, bytes.size() - 5);
 }
 
@@ -471,19 +473,20 @@ TEST(DecodeTensorsTest, FieldsInAnyOrder) {
   }
 }
 
-// Each at the edge of what the generated parser takes.
+// Each at the limit of what the generated parser accepts.
 TEST(DecodeTensorsTest, UnusualBytesAreReadAsTheGeneratedParserDoes) {
   const std::string part = Bytes(1, "w");
   const std::string long_zero(9, '\x80');
   const std::vector<std::string> cases = {
-      // Groups in each other.
+      // Nested groups.
       Groups(9, 100),
       Groups(9, 101),
       Bytes(7, Groups(9, 99)),
       Bytes(7, Groups(9, 100)),
       Bytes(1, Groups(9, 99)),
       Bytes(1, Groups(9, 100)),
-      // Groups without begin, without end, with another's end, over an end.
+      // Groups without a begin, without an end, with another group's end, and
+      // beyond an end.
       Tag(9, 4),
       Tag(9, 3),
       Tag(9, 3) + Tag(10, 4),
@@ -492,7 +495,7 @@ TEST(DecodeTensorsTest, UnusualBytesAreReadAsTheGeneratedParserDoes) {
       Bytes(7, Tag(9, 3)) + Tag(9, 4),
       Tag(9, 3) + std::string(1, '\0') + Tag(9, 4),
       Tag(9, 3) + Tag(0, 4) + Tag(9, 4),
-      // Field 0, and wire types that there are not.
+      // Field 0, and undefined wire types.
       std::string(1, '\0'),
       Tag(0, 2) + Varint(0),
       Tag(0, 3) + Tag(0, 4),
@@ -500,7 +503,8 @@ TEST(DecodeTensorsTest, UnusualBytesAreReadAsTheGeneratedParserDoes) {
       Tag(9, 7),
       Bytes(7, std::string(1, '\0')),
       Bytes(7, Tag(9, 6)),
-      // Tags in more bytes than they need, and with bits that are cut off.
+      // Tags in more bytes than they need, and with excess bits that are
+      // dropped.
       std::string("\xba\x00", 2) + Varint(part.size()) + part,
       std::string("\xba\x80\x80\x80\x00", 5) + Varint(part.size()) + part,
       std::string("\xba\x80\x80\x80\x70", 5) + Varint(part.size()) + part,
@@ -518,7 +522,7 @@ TEST(DecodeTensorsTest, UnusualBytesAreReadAsTheGeneratedParserDoes) {
       Tag(9, 2) + Varint(INT32_MAX) + part,
       Tag(9, 2) + Varint(uint64_t{UINT32_MAX} + 1 + part.size()) + part,
       Tag(1, 2) + Varint(uint64_t{UINT32_MAX} + 1) + part,
-      // A field that passes the end of its tensor.
+      // A field that extends beyond the end of its tensor.
       Bytes(7, Tag(7, 2) + Varint(3) + "12") + "3456789",
       Bytes(7, Tag(1, 2) + Varint(3) + "12") + "3456789",
       Bytes(7, Tag(9, 2) + Varint(3) + "12") + "3456789",
@@ -541,7 +545,7 @@ TEST(DecodeTensorsTest, UnusualBytesAreReadAsTheGeneratedParserDoes) {
       Bytes(7, Bytes(1, "\xff")),
       Bytes(7, Bytes(7, "\xff")),
       Bytes(1, Bytes(1, Bytes(1, "\xff"))),
-      // A packed shape whose last number is cut.
+      // A packed shape whose last number is truncated.
       Bytes(7, Bytes(2, "\x80")),
   };
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -582,7 +586,7 @@ TEST(DecodeTensorsTest, BytesStayWhereTheyCameInAsLongAsAPieceNeedsThem) {
   EXPECT_EQ(spans[0].size, 1000);
   EXPECT_EQ(spans[1].data, &bytes[data + 1000]);
   EXPECT_EQ(spans[1].size, 2000);
-  // One span keeps all.
+  // One span keeps all slices alive.
   Buffer tail = pieces[0].data.Sub(2999, 1);
   pieces.clear();
   EXPECT_EQ(freed, 0);
@@ -620,7 +624,7 @@ TEST(EncodeTensorsTest, ElementsAreSentFromWhereTheyLie) {
     EXPECT_EQ(slices[2].size(), 1);
   }
   EXPECT_GT(memory.use_count(), 1);
-  // As gRPC keeps them while it sends.
+  // As gRPC keeps them alive while it sends.
   std::optional<grpc::ByteBuffer> sending = *bytes;
   bytes.reset();
   EXPECT_GT(memory.use_count(), 1);

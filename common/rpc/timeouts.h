@@ -1,4 +1,4 @@
-// How long a job waits: as its Timeouts say, and the defaults of those fields.
+// How long a job waits: the values of its Timeouts, and their defaults.
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_RPC_TIMEOUTS_H_
@@ -9,10 +9,10 @@
 
 namespace holdfast {
 
-// Of every field of proto::Timeouts.
+// The default of every field of proto::Timeouts.
 inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(300);
 
-// What the field says, or `otherwise` where it is not set.
+// The value of the field, or `otherwise` if it is not set.
 inline absl::Duration StartTimeout(const proto::Timeouts& timeouts,
                                    absl::Duration otherwise = kDefaultTimeout) {
   return timeouts.has_start_seconds() ? absl::Seconds(timeouts.start_seconds())

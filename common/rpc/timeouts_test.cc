@@ -12,7 +12,7 @@ TEST(TimeoutsTest, AFieldThatIsNotSetHasItsDefault) {
   EXPECT_EQ(StepTimeout(none), absl::Seconds(300));
   EXPECT_EQ(RecoveryTimeout(none), absl::Seconds(300));
   EXPECT_EQ(DiskTimeout(none), absl::Seconds(300));
-  // A ps has flags in place of some defaults.
+  // On a ps, flags replace some of the defaults.
   EXPECT_EQ(StartTimeout(none, absl::Seconds(1)), absl::Seconds(1));
   EXPECT_EQ(StepTimeout(none, absl::Seconds(2)), absl::Seconds(2));
   EXPECT_EQ(RecoveryTimeout(none, absl::Seconds(3)), absl::Seconds(3));

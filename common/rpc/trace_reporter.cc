@@ -13,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-// A question for the time that takes longer says too little.
+// A question for the time that takes longer is not precise enough.
 constexpr absl::Duration kQuestionTimeout = absl::Seconds(1);
 
 }  // namespace
@@ -21,7 +21,8 @@ constexpr absl::Duration kQuestionTimeout = absl::Seconds(1);
 absl::StatusOr<ClockReading> CompareClocks(
     const Clock& clock, int times,
     absl::FunctionRef<absl::StatusOr<absl::Time>()> ask) {
-  absl::StatusOr<ClockReading> best = absl::UnknownError("nobody was asked");
+  absl::StatusOr<ClockReading> best =
+      absl::UnknownError("no question was asked");
   for (int i = 0; i < times; ++i) {
     const absl::Time asked = clock.Now();
     const absl::StatusOr<absl::Time> other = ask();
@@ -67,7 +68,7 @@ bool TraceReporter::Hear(const proto::RenewLeaseResponse& response) {
   } else if (order.trace() == recording_) {
     to_send_ = order;
   } else {
-    // Nobody wants it any more.
+    // The recording is no longer wanted.
     options_.tracer->End(absl::InfiniteFuture(), absl::InfinitePast());
   }
   recording_ = wanted;
@@ -121,7 +122,7 @@ void TraceReporter::Run() {
                                                  recorded->complete_from));
     }
     LOG_IF(WARNING, !status.ok())
-        << "what was recorded for a trace of the cluster could not be sent: "
+        << "failed to send this task's recording for a trace of the cluster: "
         << status.message();
     absl::MutexLock lock(&mutex_);
     if (to_send_.has_value() && to_send_->trace() == order->trace()) {

@@ -21,24 +21,24 @@
 
 namespace holdfast {
 
-// How `clock` and another one compare, by asking the other the time so many
-// times, and believing the answer that took the shortest: the other clock was
-// read at some moment between question and answer, so it is off by half of that
-// time at most.
-// Errors: of the last question, when no question was answered.
+// Compares `clock` with another clock: asks the other for the time `times`
+// times, and uses the answer with the shortest round trip. The other clock was
+// read at some moment between question and answer, so the error is at most half
+// of that round trip.
+// Errors: the error of the last question, when none was answered.
 absl::StatusOr<ClockReading> CompareClocks(
     const Clock& clock, int times,
     absl::FunctionRef<absl::StatusOr<absl::Time>()> ask);
 
-// What holds at both times and, where the clocks drift apart evenly, between
-// them.
+// A reading that holds at the times of both `a` and `b` and, if the clocks
+// drift apart evenly, in between.
 ClockReading Span(const ClockReading& a, const ClockReading& b);
 
 // A task's part in traces of the whole cluster (docs/operating/tracing.md):
-// records when the answers to the renewals of its lease say so, finds out how
-// its clock compares with that of ps 0, and sends what it has recorded.
+// records when the answers to its lease renewals say so, compares its clock
+// with that of ps 0, and sends what it has recorded.
 //
-// It has a thread from the first trace on, which waits where there is none.
+// From the first trace on it has a thread, which waits between traces.
 //
 // Thread-safe.
 class TraceReporter {
@@ -46,51 +46,52 @@ class TraceReporter {
   struct Options {
     // Records on demand. Must outlive the reporter.
     Tracer* tracer = nullptr;
-    // Of the tracer. Must outlive the reporter.
+    // The tracer's clock. Must outlive the reporter.
     const Clock* clock = nullptr;
-    // Makes one attempt at ReportTrace. May be called by the reporter's thread
-    // until that is destroyed.
+    // Makes one attempt at ReportTrace. Called by the reporter's thread, until
+    // the reporter is destroyed.
     std::function<absl::Status(const proto::ReportTraceRequest& request,
                                absl::Time deadline,
                                proto::ReportTraceResponse* response)>
         call;
-    // Who the task is, in its newest life.
+    // Returns the task, in its newest life.
     std::function<proto::Sender()> sender;
-    // For how long after the last step spans are waited for that began within
-    // it, as a pull of the version that it made. A longer one has more of them,
-    // later.
+    // How long after the last step to wait for spans that began within it, such
+    // as a pull of the version that it made. A longer wait collects more of
+    // them, but sends them later.
     absl::Duration linger = absl::Milliseconds(500);
-    // How long one attempt may take, and all of them.
+    // How long one attempt to send may take, and all attempts together.
     absl::Duration attempt_timeout = absl::Seconds(5);
     absl::Duration send_timeout = absl::Seconds(15);
-    // Questions for the time, before and after.
+    // How often ps 0 is asked for the time, before a recording and again after
+    // it.
     int questions = 10;
   };
 
   explicit TraceReporter(Options options);
-  // Gives up what is under way. Whoever makes the calls must have them return.
+  // Abandons what is in progress. The owner must make pending calls return.
   ~TraceReporter();
 
   TraceReporter(const TraceReporter&) = delete;
   TraceReporter& operator=(const TraceReporter&) = delete;
 
-  // Does what an answer says. Returns whether that is something else than
-  // before.
+  // Follows the trace order of an answer. Returns whether it differs from the
+  // last one.
   bool Hear(const proto::RenewLeaseResponse& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // For which trace it records, for the next renewal; 0: for none.
+  // The trace that it records for, to be sent in the next renewal; 0 for none.
   uint64_t recording() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The task is about to leave: waits until what it has recorded for a trace
-  // that is over is sent, or the deadline. `ending`: also for the word that a
-  // trace is over, which comes with the end of the job.
+  // To be called when the task is about to leave: waits until the recording of
+  // a finished trace is sent, or until the deadline. With `ending`, also waits
+  // to hear that a running trace is over, which comes with the end of the job.
   void AwaitSent(absl::Time deadline, bool ending) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<ClockReading> Compare();
-  // What was recorded, once it is all there; nothing when it is not wanted any
-  // more.
+  // What was recorded, once it is complete; nullopt when it is no longer
+  // wanted.
   std::optional<Tracer::Recorded> TakeRecorded(const proto::TraceOrder& order,
                                                const ClockReading& clock)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -107,14 +108,14 @@ class TraceReporter {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t recording_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The clocks are to be compared at the beginning of a recording.
+  // The clocks must be compared, at the beginning of a recording.
   bool compare_ ABSL_GUARDED_BY(mutex_) = false;
-  // Until it is sent.
+  // Set until the recording is sent.
   std::optional<proto::TraceOrder> to_send_ ABSL_GUARDED_BY(mutex_);
 
-  // The thread's own.
+  // Owned by the thread.
   std::optional<ClockReading> at_begin_;
-  // Set under mutex_, with the first trace.
+  // Set under mutex_ by the first trace.
   std::thread thread_;
 };
 

@@ -27,7 +27,8 @@ class FakeClock : public Clock {
 
 constexpr absl::Duration kMs = absl::Milliseconds(1);
 
-// The other clock is 7 s ahead; ways there and back as a test says.
+// The other clock is 7 s ahead; each test sets the times of the ways there and
+// back.
 class CompareClocksTest : public ::testing::Test {
  protected:
   struct Way {
@@ -53,7 +54,7 @@ class CompareClocksTest : public ::testing::Test {
 };
 
 TEST_F(CompareClocksTest, BelievesTheShortestWay) {
-  // Of 2 ms, of which 0.4 are there: the middle is off by 0.6.
+  // The round trip takes 2 ms, the way there 0.4: the middle is off by 0.6.
   const auto reading = Compare({{10 * kMs, 2 * kMs},
                                 {0.4 * kMs, 1.6 * kMs},
                                 {3 * kMs, 0 * kMs},
@@ -78,7 +79,7 @@ TEST_F(CompareClocksTest, NobodyAnswers) {
 }
 
 TEST(SpanTest, HoldsBoth) {
-  // 8 to 12 and 11 to 19.
+  // The intervals are 8 to 12 and 11 to 19.
   const ClockReading span = Span({10 * kMs, 2 * kMs}, {15 * kMs, 4 * kMs});
   EXPECT_EQ(span.offset, 13.5 * kMs);
   EXPECT_EQ(span.error, 5.5 * kMs);
@@ -128,7 +129,7 @@ class TraceReporterTest : public ::testing::Test {
     if (trace == 0) return response;
     response.mutable_trace()->set_trace(trace);
     response.mutable_trace()->set_over(over);
-    // Of the clock here: 50 s to 200 s.
+    // By the clock here: 50 s to 200 s.
     response.mutable_trace()->set_begin_ns(51'000'000'000);
     response.mutable_trace()->set_end_ns(201'000'000'000);
     return response;
@@ -144,7 +145,7 @@ class TraceReporterTest : public ::testing::Test {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&asked));
   }
-  // All that was sent, once it is.
+  // Everything that was sent, once it is complete.
   std::vector<std::string> Sent() {
     reporter_->AwaitSent(SteadyNow() + absl::Seconds(60), /*ending=*/false);
     absl::MutexLock lock(&mutex_);
@@ -215,7 +216,7 @@ TEST_F(TraceReporterTest, GivesUpWhatIsRefused) {
   }
   reporter_->Hear(Order(7, /*over=*/true));
   EXPECT_THAT(Sent(), IsEmpty());
-  // The next one goes as the first.
+  // The next trace is sent like the first.
   reporter_->Hear(Order(8));
   AwaitQuestions(30);
   Record("b", 60);
@@ -230,7 +231,7 @@ TEST_F(TraceReporterTest, OneThatNobodyWantsAnyMoreIsForgotten) {
   EXPECT_TRUE(reporter_->Hear(Order(0)));
   EXPECT_FALSE(tracer_.recording());
   EXPECT_THAT(Sent(), IsEmpty());
-  // Another is over that it has never recorded for.
+  // A trace is over for which the task has never recorded.
   EXPECT_FALSE(reporter_->Hear(Order(9, /*over=*/true)));
   EXPECT_THAT(Sent(), IsEmpty());
 }

@@ -24,8 +24,8 @@ size_t RoundUp(size_t bytes, size_t unit) {
 }  // namespace
 
 struct SharedArena::State {
-  // Pieces with huge pages are taken from the front, each at the next multiple
-  // of one; others from the back.
+  // Pieces with huge pages are taken from the front, each aligned to a huge
+  // page; others from the back.
   struct File {
     std::shared_ptr<const SealedFile> memory;
     size_t front = 0;
@@ -37,10 +37,10 @@ struct SharedArena::State {
 
   // A spare piece of the size, or null.
   char* TakeSpare(size_t bytes);
-  // The same, of memory that pieces of former sizes have had.
+  // The same, from memory of former pieces of other sizes.
   char* TakeLoose(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Loosen(char* piece, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Memory that no piece has had, or none of this size.
+  // Memory that no piece has used, or no piece of this size.
   absl::StatusOr<char*> TakeFresh(size_t bytes);
   std::shared_ptr<char> Refer(char* piece, size_t bytes,
                               std::shared_ptr<State> self);
@@ -49,15 +49,15 @@ struct SharedArena::State {
   const size_t file_bytes;
   std::function<void()> reclaim;
 
-  // Never held while memory is made: the kernel takes its time.
+  // Not held while huge pages are made, which takes the kernel long.
   mutable absl::Mutex mutex;
   std::vector<File> files ABSL_GUARDED_BY(mutex);
-  // By their addresses: indices into files.
+  // Indices into files, by the files' addresses.
   std::map<uintptr_t, size_t> by_address ABSL_GUARDED_BY(mutex);
-  // By their size.
+  // Spare pieces, by their size.
   absl::flat_hash_map<size_t, std::vector<char*>> spare ABSL_GUARDED_BY(mutex);
-  // Memory of spare pieces from before the last Renew, by address: what lies
-  // side by side in one file is one range.
+  // Memory of spare pieces from before the last Renew, by address; adjacent
+  // memory in one file is one range.
   std::map<char*, size_t> loose ABSL_GUARDED_BY(mutex);
   uint64_t renewals ABSL_GUARDED_BY(mutex) = 0;
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
@@ -91,7 +91,8 @@ char* SharedArena::State::TakeLoose(size_t size) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(begin);
     return RoundUp(at, alignment) - at;
   };
-  // The shortest that will do: where sizes stay the same, it is their own.
+  // The shortest range that fits: if sizes have not changed, it is a former
+  // piece of this size.
   auto best = loose.end();
   for (auto it = loose.begin(); it != loose.end(); ++it) {
     if (skip_of(it->first) + size > it->second) continue;
@@ -134,7 +135,8 @@ absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
     };
     auto file = std::find_if(files.begin(), files.end(), has_room);
     if (file == files.end()) {
-      // Only its pages take memory, and time, and none is touched here.
+      // Creating a file is fast and takes no memory: none of its pages is
+      // touched here.
       auto made = SealedFile::Create(
           absl::StrCat("holdfast-", name),
           std::max(file_bytes, RoundUp(size, kHugePageBytes)),
@@ -191,7 +193,7 @@ absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
   if (bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / 2) {
     return absl::ResourceExhaustedError(
         absl::StrCat("shared memory \"", state_->name, "\" of ", bytes,
-                     " bytes: no system has that"));
+                     " bytes: no system has that much"));
   }
   const size_t size = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
   char* piece = state_->TakeSpare(size);

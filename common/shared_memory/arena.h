@@ -14,38 +14,38 @@
 
 namespace holdfast {
 
-// Memory in sealed files, used again when the last reference to it goes: fresh
-// pages cost more than the update that fills them. Each piece of memory is
-// contiguous, in one file.
+// Memory in sealed files, reused when the last reference to it is dropped:
+// fresh pages cost more than the update that fills them. Each piece of memory
+// is contiguous, in one file.
 //
-// Of each size it keeps as many pieces as were in use at one time, never more,
-// until it is told that other sizes follow; files go with the arena and the
-// last piece of any.
+// It keeps as many pieces of each size as were in use at the same time, never
+// more, until Renew says that other sizes follow; files are released with the
+// arena and the last piece.
 //
 // Thread-safe, as are the references, which may outlive the arena.
 class SharedArena {
  public:
   struct Options {
-    // For /proc/PID/maps.
+    // The name in /proc/PID/maps.
     std::string name;
-    // Of one file, at least: whole huge pages. Memory is taken from the system
-    // as pieces are, not before.
+    // The minimum size of a file, rounded up to whole huge pages. Memory is
+    // allocated by the system only when pieces are taken.
     size_t file_bytes = size_t{256} << 20;
   };
   explicit SharedArena(Options options);
 
-  // `bytes` (at least 1) at a multiple of 64, or of kHugePageBytes where it is
-  // as long as one; what it says is not specified. A piece of at least
-  // kHugePageBytes lies in huge pages as far as it is whole ones, where the
-  // system can make them.
+  // A piece of `bytes` bytes (at least 1), aligned to 64, or to kHugePageBytes
+  // if it is at least that long; its contents are unspecified. The whole huge
+  // pages of a piece are in huge pages, if the system can make them.
   // Errors: those of SealedFile::Create.
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes);
 
-  // Pieces of other sizes may be wanted from now on: those that there are
-  // serve, once they are spare, for pieces of any size that fit.
+  // Says that pieces of other sizes may be needed from now on: existing pieces,
+  // once they are spare, are reused for pieces of any size that fit.
   void Renew();
 
-  // Where memory of the arena is: file, from 1, and offset.
+  // The location of memory in the arena: the file's number, from 1, and the
+  // offset.
   struct Place {
     uint32_t file = 0;
     uint64_t offset = 0;
@@ -54,24 +54,25 @@ class SharedArena {
       return a.file == b.file && a.offset == b.offset;
     }
   };
-  // Of [data, data + size); nullopt: it is not in one file of the arena. Takes
-  // no lock that Take holds for long.
+  // The place of [data, data + size), or nullopt if it is not in one file of
+  // the arena. Takes no lock that Take holds for long.
   std::optional<Place> Find(const void* data, size_t size) const;
 
-  // Its files, in order, the first being number 1: those that there are are
+  // The arena's files in order, the first being number 1. Existing files are
   // never replaced.
   std::vector<std::shared_ptr<const SealedFile>> files() const;
 
-  // Of all its pieces, those in use and the spare ones.
+  // The bytes of all pieces, in use and spare.
   int64_t bytes() const;
 
-  // To be called, without locks, when a piece is wanted and none is spare:
-  // somebody may know of references that can go. Before the first Take.
+  // Sets a function that Take calls, without locks, when no suitable piece is
+  // spare: it may drop references that are no longer needed. Must be called
+  // before the first Take.
   void set_reclaim(std::function<void()> reclaim);
 
-  // Whether this system makes huge pages of shared memory when asked. Tried
-  // once, by the first call. Over small pages an update is a fifth to a third
-  // slower: without them, values lie in private memory, and are not lent.
+  // Whether this system makes huge pages of shared memory on request. The first
+  // call tries it. With small pages an update is a fifth to a third slower; so
+  // without huge pages, values are in private memory and are not lent.
   static bool HugePagesWork();
 
  private:

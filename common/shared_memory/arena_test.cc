@@ -60,7 +60,7 @@ TEST(SharedArenaTest, PiecesAreAlignedAndApart) {
     ++mark;
     EXPECT_TRUE(std::all_of(piece.memory.get(), piece.memory.get() + piece.size,
                             [&](char c) { return c == mark; }));
-    // Each lies in one file.
+    // Each piece is in one file.
     const auto place = arena.Find(piece.memory.get(), piece.size);
     ASSERT_TRUE(place.has_value());
     const auto files = arena.files();
@@ -78,11 +78,12 @@ TEST(SharedArenaTest, SmallPiecesShareAFile) {
     pieces.push_back(Take(arena, size));
   }
   EXPECT_THAT(arena.files(), SizeIs(1));
-  // Two of three huge pages and a tail each do not fit into one of four.
+  // A file has four huge pages; two pieces of two huge pages and a tail each do
+  // not fit.
   pieces.push_back(Take(arena, 2 * kHuge + 1));
   pieces.push_back(Take(arena, 2 * kHuge + 1));
   EXPECT_THAT(arena.files(), SizeIs(2));
-  // Between front and back there is room.
+  // There is still room between front and back.
   pieces.push_back(Take(arena, kHuge - 64));
   EXPECT_THAT(arena.files(), SizeIs(2));
   pieces.push_back(Take(arena, 5 * kHuge + 64));
@@ -166,7 +167,7 @@ TEST(SharedArenaTest, CountsPiecesInUseAndSpareOnes) {
 TEST(SharedArenaTest, FindsPlacesUpToTheBorders) {
   SharedArena arena(Small());
   EXPECT_EQ(arena.Find("", 1), std::nullopt) << "there is no file";
-  // A file each.
+  // Each in its own file.
   const auto one = Take(arena, 4 * kHuge), two = Take(arena, 4 * kHuge);
   using Place = SharedArena::Place;
   const size_t size = 4 * kHuge;
@@ -181,7 +182,7 @@ TEST(SharedArenaTest, FindsPlacesUpToTheBorders) {
     EXPECT_EQ(arena.Find(data + 5, size - 4), std::nullopt);
     EXPECT_EQ(arena.Find(data + 5, ~size_t{0}), std::nullopt);
   }
-  // Behind and before what may lie side by side.
+  // Before and after the files, which may be adjacent.
   const char* const low = std::min(one.get(), two.get());
   const char* const high = std::max(one.get(), two.get());
   EXPECT_EQ(arena.Find(low - 1, 1), std::nullopt);
@@ -250,7 +251,7 @@ TEST(SharedArenaTest, PiecesOfFormerSizesServeForOthers) {
   arena.Renew();
   EXPECT_EQ(arena.bytes(), bytes);
   former.clear();
-  // Side by side, three huge pages are one range; `kept` is not of it.
+  // Three adjacent huge pages are one range, without `kept`.
   const auto large = Take(arena, 3 * kHuge);
   EXPECT_EQ(places.count(large.get()), 1u);
   EXPECT_TRUE(large.get() + 3 * kHuge <= kept.get() ||
@@ -261,7 +262,7 @@ TEST(SharedArenaTest, PiecesOfFormerSizesServeForOthers) {
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(arena.files()[place->file - 1]->data() + place->offset,
             large.get());
-  // There is no more of it.
+  // No former memory is left.
   const auto more = Take(arena, kHuge);
   EXPECT_EQ(arena.bytes(), bytes + static_cast<int64_t>(kHuge));
   EXPECT_NE(more.get(), kept.get());
@@ -286,7 +287,7 @@ TEST(SharedArenaTest, AsksForWhatCanGoBeforeItTakesMore) {
   int asked = 0;
   arena.set_reclaim([&] {
     ++asked;
-    // No lock is held: this gives memory back, and asks the arena.
+    // No lock is held: this may release memory and query the arena.
     others.clear();
     arena.bytes();
   });
@@ -330,8 +331,8 @@ TEST(SharedArenaTest, TellsOfHugePagesAsAFileDoes) {
   EXPECT_EQ(SharedArena::HugePagesWork(), file->MakeHuge(0, kHuge));
 }
 
-// Two threads take, mark, and give back, and look their memory up. Memory that
-// was handed out twice at a time would lose its mark.
+// Two threads take, mark, look up and release memory. Memory that is handed out
+// twice at the same time would lose its mark.
 TEST(SharedArenaTest, ServesSeveralThreads) {
   SharedArena arena(Small());
   const auto work = [&arena](char mark) {

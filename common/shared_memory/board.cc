@@ -11,7 +11,8 @@ enum State : uint64_t { kFree = 0, kOffered = 1, kHeld = 2, kReturned = 3 };
 constexpr uint64_t kStateMask = 3;
 constexpr uint64_t kMaxSerial = ~uint64_t{0} >> 2;
 
-// Of a loan that exists: another serial could be cut to the same word.
+// `loan` must exist: the serial number of another could be truncated to the
+// same word.
 uint64_t Word(LoanId loan, State state) { return loan.serial << 2 | state; }
 
 bool Exists(LoanId loan) {
@@ -19,8 +20,8 @@ bool Exists(LoanId loan) {
          loan.serial <= kMaxSerial;
 }
 
-// Both directions: what was written to the memory before is seen by whoever
-// finds the new word, and what was read of it before is not read after.
+// Acquire and release: whoever sees the new word sees all earlier writes to the
+// lent memory, and earlier reads of it are not reordered after the change.
 bool Change(std::atomic<uint64_t>& word, uint64_t from, uint64_t to) {
   return word.compare_exchange_strong(from, to, std::memory_order_acq_rel,
                                       std::memory_order_acquire);
@@ -49,7 +50,8 @@ absl::StatusOr<std::unique_ptr<LoanMaker>> LoanMaker::Create() {
 
 std::optional<LoanId> LoanMaker::Offer() {
   absl::MutexLock lock(&mutex_);
-  // Those that wait longest are first: they are likely to be FREE.
+  // Words that were given up longest ago come first: they are likely to be
+  // FREE.
   for (size_t left = unused_.size(); left > 0; --left) {
     const uint32_t slot = unused_.front();
     unused_.pop_front();
@@ -77,7 +79,8 @@ bool LoanMaker::Withdraw(LoanId loan) {
 void LoanMaker::Return(LoanId loan) {
   if (!Exists(loan)) return;
   std::atomic<uint64_t>& word = words_[loan.slot];
-  // If the other side takes it in between, the second finds it HELD.
+  // If the other side holds the loan between the two changes, the second finds
+  // it HELD.
   if (!Change(word, Word(loan, kOffered), Word(loan, kFree))) {
     Change(word, Word(loan, kHeld), Word(loan, kReturned));
   }
@@ -120,8 +123,8 @@ bool LoanTaker::IsReturned(LoanId loan) const {
 
 void LoanTaker::Free(LoanId loan) {
   if (!Exists(loan)) return;
-  // The client changes a word of this serial once more at the most; one that
-  // does not stop is on its own.
+  // The client changes a word with this serial number at most once more; a
+  // client that keeps changing it harms only itself.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const uint64_t word = words_[loan.slot].load(std::memory_order_acquire);
     if (word >> 2 != loan.serial ||

@@ -16,11 +16,10 @@
 
 namespace holdfast {
 
-// Loans of one link, and their states, as docs/protocol/same_host.md tells ("A
-// loan's word"). The words are shared with a process that may write anything
-// there.
+// The loans of one link and their states (docs/protocol/same_host.md, "A loan's
+// word"). The words are shared with a process that may write anything there.
 
-// Which word of a board, and with which number.
+// A loan: its word on the board, and its serial number.
 struct LoanId {
   uint32_t slot = 0;
   uint64_t serial = 0;
@@ -33,7 +32,7 @@ struct LoanId {
 inline constexpr uint32_t kBoardSlots = 4096;
 inline constexpr size_t kBoardBytes = kBoardSlots * sizeof(uint64_t);
 
-// The client's end: it makes the board, and all loans.
+// The client's end, which makes the board and all loans.
 //
 // Thread-safe.
 class LoanMaker {
@@ -43,19 +42,19 @@ class LoanMaker {
 
   const SealedFile& file() const { return *file_; }
 
-  // FREE -> OFFERED. Nullopt: no word is free.
+  // FREE -> OFFERED. Returns nullopt if no word is free.
   std::optional<LoanId> Offer();
 
-  // The other side has not held it, and cannot any more: true, and it is over
-  // (OFFERED -> FREE). False: it is HELD.
+  // OFFERED -> FREE: returns true, and the other side can no longer hold the
+  // loan. Returns false if it is HELD.
   bool Withdraw(LoanId loan);
-  // Of values: they have been read, or never will be. OFFERED -> FREE, HELD ->
-  // RETURNED.
+  // Returns a loan of values, which have been read or never will be. OFFERED ->
+  // FREE, HELD -> RETURNED.
   void Return(LoanId loan);
-  // Of a gradient that is HELD: whether the other side has given it back.
+  // For a gradient that is HELD: whether the other side has given it back.
   bool IsOver(LoanId loan) const;
-  // Of a loan that is over by the other side's hand: the word may be offered
-  // again. To be called once, as Withdraw (when true) and Return do by
+  // Makes the word available again after the other side has ended the loan.
+  // Must be called once; Withdraw (if it returns true) and Return call it
   // themselves.
   void Forget(LoanId loan);
 
@@ -65,18 +64,18 @@ class LoanMaker {
   std::unique_ptr<SealedFile> file_;
   std::atomic<uint64_t>* words_ = nullptr;
   absl::Mutex mutex_;
-  // Words that no loan of ours uses; one that was RETURNED may not be FREE yet.
+  // Words without a current loan; one that was RETURNED may not be FREE yet.
   std::deque<uint32_t> unused_ ABSL_GUARDED_BY(mutex_);
   struct Slot {
-    // Of the loan that was the last here.
+    // The serial number of the last loan in this slot.
     uint64_t serial = 0;
     bool lent = false;
   };
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The other end: it takes what it is offered. A serial number or slot that does
-// not exist is no loan.
+// The other end, which takes the loans that it is offered. A LoanId with an
+// invalid slot or serial number is not a loan.
 //
 // Thread-safe.
 class LoanTaker {
@@ -84,13 +83,13 @@ class LoanTaker {
   // Errors: those of PeerFile::Map.
   static absl::StatusOr<std::unique_ptr<LoanTaker>> Map(const UniqueFd& fd);
 
-  // OFFERED -> HELD. False: it is not offered.
+  // OFFERED -> HELD. Returns false if it is not offered.
   bool Hold(LoanId loan);
-  // Of values, HELD: whether the client does not hold it any more, in whatever
-  // way it says so.
+  // For values that are HELD: whether the client no longer uses them. Any
+  // change of the word means so.
   bool IsReturned(LoanId loan) const;
-  // The loan is over: whatever stands there with its serial is FREE. Of values
-  // that are returned, and of gradients that are read.
+  // Ends the loan: any word with its serial number becomes FREE. For values
+  // that are returned, and gradients that have been read.
   void Free(LoanId loan);
 
  private:

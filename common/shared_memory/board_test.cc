@@ -18,11 +18,11 @@
 namespace holdfast {
 namespace {
 
-// As docs/protocol/same_host.md has them.
+// As in docs/protocol/same_host.md.
 enum State : uint64_t { kFree = 0, kOffered = 1, kHeld = 2, kReturned = 3 };
 uint64_t Word(LoanId loan, State state) { return loan.serial << 2 | state; }
 
-// A board, from both ends.
+// A board with both of its ends.
 struct Board {
   std::unique_ptr<LoanMaker> client;
   std::unique_ptr<LoanTaker> ps;
@@ -180,7 +180,7 @@ TEST(BoardTest, WhatDoesNotExistIsNoLoan) {
   const std::vector<LoanId> kNone = {
       {loan.slot, 0},
       {loan.slot, loan.serial + 1},
-      // Cut to 62 bits it would be ours.
+      // Truncated to 62 bits it would be ours.
       {loan.slot, loan.serial + (uint64_t{1} << 62)},
       {loan.slot, loan.serial + (uint64_t{3} << 62)},
       {loan.slot, most},
@@ -219,7 +219,7 @@ TEST(BoardTest, IsMadeOfASealedFileOfItsSize) {
   EXPECT_FALSE(LoanTaker::Map(UniqueFd()).ok());
 }
 
-// ---- A peer that does as it likes ----
+// ---- A misbehaving peer ----
 
 TEST(BoardTest, SurvivesWhateverAPeerWrites) {
   const Board board = MakeBoard();
@@ -235,7 +235,7 @@ TEST(BoardTest, SurvivesWhateverAPeerWrites) {
       ASSERT_LE(loans.size(), kBoardSlots);
     }
     for (uint32_t slot = 0; slot < kBoardSlots; ++slot) {
-      // Serial numbers near those that are, or any.
+      // Serial numbers near existing ones, or arbitrary ones.
       board.word(slot) = random() >> (random() % 2 == 0 ? 58 : 0);
     }
     for (const LoanId& loan : loans) {
@@ -256,7 +256,7 @@ TEST(BoardTest, SurvivesWhateverAPeerWrites) {
     }
     loans.clear();
   }
-  // What is FREE serves again, with whatever number in it.
+  // FREE words are used again, whatever their serial number.
   for (uint32_t slot = 0; slot < kBoardSlots; ++slot) {
     board.word(slot) = random() << 2;
   }
@@ -287,11 +287,11 @@ TEST(BoardTest, APeerThatNeverRestsHoldsNobodyUp) {
   peer.join();
 }
 
-// ---- Both at a time ----
+// ---- Both ends at the same time ----
 
-// Offers many loans, calls `before` of each, then `client` and `ps` of each at
-// the same time, and `after` of each when both are done. What these return is
-// handed to `after`.
+// Offers many loans, calls `before` for each, then `client` and `ps` for each
+// at the same time, and when both are done, `after` for each, with their
+// results.
 void Race(const Board& board, const std::function<void(LoanId)>& before,
           const std::function<bool(LoanId)>& client,
           const std::function<bool(LoanId)>& ps,
@@ -300,13 +300,14 @@ void Race(const Board& board, const std::function<void(LoanId)>& before,
   constexpr size_t kLoans = 200;
   std::vector<LoanId> loans(kLoans);
   std::vector<char> of_client(kLoans), of_ps(kLoans);
-  // Rounds that have begun, and those that the ps is done with.
+  // The rounds that have begun, and the rounds that the ps has finished.
   std::atomic<int> begun{0}, done{0};
   std::thread other([&] {
     for (int round = 1; round <= kRounds; ++round) {
       while (begun < round) std::this_thread::yield();
       for (size_t i = 0; i < kLoans; ++i) {
-        // Every other time they meet head-on: one of them may be faster.
+        // In every other round they go in opposite directions, because one of
+        // them may be faster.
         const size_t k = round % 2 == 0 ? i : kLoans - 1 - i;
         of_ps[k] = ps(loans[k]);
       }
@@ -359,7 +360,7 @@ TEST(BoardTest, AReturnIsSeenByWhoeverHolds) {
       });
 }
 
-// As when a link ends.
+// This happens when a link ends.
 TEST(BoardTest, FreeAndReturnEndFree) {
   const Board board = MakeBoard();
   Race(
@@ -379,14 +380,15 @@ TEST(BoardTest, FreeAndReturnEndFree) {
 
 // ---- All schedules ----
 
-// What client and ps do with one word, up to kLoans times, with messages that
-// come late, twice, or never. The client does not know what the ps does, nor
-// the ps what the client does, but by the word.
+// The actions of client and ps on one word, for up to kLoans loans, with
+// messages that arrive late, twice, or never. The client and the ps learn about
+// each other's actions only from the word.
 class Schedules {
  public:
   Schedules() : board_(MakeBoard()) { Exhaust(board_, 1); }
 
-  // Goes through all of them. The first that breaks a promise; empty: none.
+  // Explores all schedules. Returns the first that breaks a guarantee, or an
+  // empty string.
   std::string Explore() {
     std::vector<std::vector<Action>> open = {{}};
     while (!open.empty()) {
@@ -414,7 +416,7 @@ class Schedules {
     return "";
   }
   size_t states() const { return seen_.size(); }
-  // How often something was so.
+  // How often each outcome occurred.
   const std::map<std::string, int>& happened() const { return happened_; }
 
  private:
@@ -422,16 +424,16 @@ class Schedules {
   enum What {
     kOfferValues,
     kOfferGradient,
-    // The answer has come, and the client reads where it says.
+    // The answer has arrived, and the client reads the lent memory.
     kRead,
     kGiveBack,
     kWithdraw,
     kPoll,
     kHold,
-    // Lets go of the memory: of values if they are returned, of a gradient
-    // when it is read.
+    // Stops using the memory: values once they are returned, a gradient once it
+    // is read.
     kDrop,
-    // After that; once more, too.
+    // After kDrop, possibly more than once.
     kFree,
   };
   struct Action {
@@ -441,10 +443,11 @@ class Schedules {
   struct Loan {
     LoanId id;
     bool values;
-    // The client's knowledge.
+    // The client's state.
     bool given_back = false;
     bool reading = false;
-    // The ps'. `held` is whether it may read the memory, or promises it.
+    // The ps's state. `held` says whether it reads the memory, or guarantees
+    // that it stays valid.
     bool answered = false;
     bool held = false;
     bool dropped = false;
@@ -457,7 +460,7 @@ class Schedules {
     return absl::StrCat(", ", kNames[action.what], " ", action.loan);
   }
 
-  // Leaves the word FREE, and forgets all loans.
+  // Sets the word to FREE, and forgets all loans.
   void Begin() {
     for (const Loan& loan : loans_) {
       board_.ps->Free(loan.id);
@@ -574,7 +577,7 @@ class Schedules {
   }
 
   const Board board_;
-  // In order; the client has at most the last.
+  // In order; only the last may still be the client's.
   std::vector<Loan> loans_;
   std::string wrong_;
   std::set<std::string> seen_;
@@ -585,7 +588,7 @@ class Schedules {
 TEST(BoardTest, NoScheduleReadsWhatIsNotLent) {
   Schedules schedules;
   EXPECT_EQ(schedules.Explore(), "");
-  // It went everywhere.
+  // Everything was explored.
   EXPECT_GT(schedules.states(), 200u);
   for (const char* what : {"offered", "not free", "withdrawn", "too late",
                            "over", "held", "not held", "dropped"}) {

@@ -29,8 +29,8 @@
 namespace holdfast {
 namespace {
 
-// A message on the wire, in the order of bytes of the host that both ends run
-// on: docs/protocol/same_host.md, "Bytes". Members lie without gaps.
+// A message on the wire, in the byte order of the host on which both ends run:
+// docs/protocol/same_host.md, "Bytes". There is no padding between members.
 struct Packet {
   char magic[4];
   uint32_t kind;
@@ -43,7 +43,7 @@ struct Packet {
 static_assert(sizeof(Packet) == 48);
 static_assert(std::is_trivially_copyable_v<Packet>);
 
-// Of a socket's name.
+// The prefix and suffix of a socket's name.
 constexpr absl::string_view kPrefix = "holdfast-";
 constexpr absl::string_view kSuffix = ".sock";
 
@@ -82,13 +82,13 @@ absl::Status CheckWellFormed(const LinkMessage& message) {
   return absl::OkStatus();
 }
 
-// Where a socket is, for the system. A path that is too long for it is looked
-// for in its folder, which is kept open.
+// A socket's address for system calls. A path that is too long for them is
+// given relative to its folder, which is kept open.
 //
 // Thread-compatible.
 class SocketAddress {
  public:
-  // Whether there is such a place; see errno otherwise.
+  // Returns whether the path is usable; sets errno otherwise.
   bool Set(const std::string& path) {
     std::string shorter = path;
     if (path.size() >= sizeof(address_.sun_path)) {
@@ -129,19 +129,20 @@ UniqueFd MakeSocket() {
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Whether it could connect; see errno otherwise.
+// Returns whether it could connect; sets errno otherwise.
 bool ConnectTo(int fd, const SocketAddress& address) {
   return connect(fd, address.get(), address.size()) == 0;
 }
 
-// Whether the folder belongs to this user, and others have no access to it.
+// Checks that the folder belongs to this user, and that others have no access
+// to it.
 absl::Status CheckIsOursAlone(const std::string& folder) {
   const auto refused = [&folder](auto... why) {
     return absl::FailedPreconditionError(
-        absl::StrCat("sockets cannot lie in ", folder, ": ", why...));
+        absl::StrCat("sockets cannot be in ", folder, ": ", why...));
   };
   struct stat stat;
-  // Not where a link leads to, which may change.
+  // lstat, because the target of a symbolic link may change.
   if (lstat(folder.c_str(), &stat) != 0) {
     return SystemError(absl::StrCat("stat ", folder));
   }
@@ -158,10 +159,10 @@ absl::Status CheckIsOursAlone(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// A socket that is made begins to listen at once, or never.
+// A new socket begins to listen at once, or never.
 constexpr absl::Duration kDeadAfter = absl::Minutes(1);
 
-// What cannot be removed stays: it is in nobody's way.
+// Sockets that cannot be removed stay: they do no harm.
 void RemoveDeadSockets(const std::string& folder) {
   std::error_code code;
   for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
@@ -242,17 +243,18 @@ absl::Status LinkSocket::Send(const LinkMessage& message) {
     sent = sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    return absl::UnavailableError("the link's other end reads nothing");
+    return absl::UnavailableError("the link's other end is not reading");
   }
-  // A packet is sent whole, or not.
+  // A packet is sent completely, or not at all.
   return sent < 0 ? SystemError("sending on a link") : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<LinkMessage>> LinkSocket::TryReceive() {
   Packet packet;
   iovec bytes = {&packet, sizeof(packet)};
-  // There is room for one descriptor. What else comes the kernel drops, or puts
-  // into the padding: then it is ours, and closed below.
+  // There is room for one descriptor. The kernel drops further ones, or puts
+  // them into the padding; then this process owns them, and they are closed
+  // below.
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr header = {};
   header.msg_iov = &bytes;
@@ -283,7 +285,8 @@ absl::StatusOr<std::optional<LinkMessage>> LinkSocket::TryReceive() {
       fds.emplace_back(fd);
     }
   }
-  // An empty packet looks like the end, and is taken for it.
+  // An empty packet looks like the end of the connection, and is treated as
+  // such.
   if (size == 0) {
     return absl::UnavailableError("the link's other end is closed");
   }
@@ -292,7 +295,7 @@ absl::StatusOr<std::optional<LinkMessage>> LinkSocket::TryReceive() {
       packet.zero != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("message of a link: ", size, " bytes and ", fds.size(),
-                     " descriptors of another layout"));
+                     " descriptors in an unknown layout"));
   }
   LinkMessage message;
   message.kind = static_cast<LinkMessage::Kind>(packet.kind);
@@ -321,7 +324,7 @@ absl::StatusOr<LinkMessage> LinkSocket::Receive(absl::Duration timeout) {
           "the link's other end has sent nothing in time");
     }
     pollfd waited = {fd_.get(), POLLIN, 0};
-    // Rounded up: it would spin through the last millisecond.
+    // Rounded up, or the loop would spin through the last millisecond.
     const int64_t wait_ms =
         absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)));
     if (poll(&waited, 1,
@@ -337,18 +340,18 @@ absl::StatusOr<LinkMessage> LinkSocket::Receive(absl::Duration timeout) {
 absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
     const std::string& directory, Directory kind) {
   std::error_code code;
-  // A client has another working directory.
+  // Absolute, because a client has another working directory.
   const std::string absolute = std::filesystem::absolute(directory, code);
   if (directory.empty() || code) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", directory, "\" is no directory for sockets"));
+        absl::StrCat("\"", directory, "\" is not a directory for sockets"));
   }
   const std::string folder(absl::StripSuffix(absolute, "/"));
   const auto error = [&folder](absl::string_view call) {
     return absl::UnavailableError(
         absl::StrCat("socket in ", folder, ": ", call, ": ", strerror(errno)));
   };
-  // Of its own: what others have left is in nobody's way.
+  // A unique path, so that sockets left by other processes do no harm.
   const std::string path =
       absl::StrCat(folder, "/", kPrefix, getpid(), "-",
                    absl::Hex(MakeNonce(), absl::kZeroPad16), kSuffix);
@@ -379,7 +382,8 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
     return error("bind");
   }
   listener->path_ = path;
-  // Others may write to the folder: not what they have put there instead.
+  // AT_SYMLINK_NOFOLLOW, because others may write to the folder and replace the
+  // socket.
   if (kind == Directory::kGiven &&
       fchmodat(AT_FDCWD, path.c_str(), 0666, AT_SYMLINK_NOFOLLOW) != 0) {
     return error("fchmodat");
@@ -398,7 +402,7 @@ absl::StatusOr<std::unique_ptr<LinkSocket>> LinkListener::TryAccept() {
         accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.valid()) return std::make_unique<LinkSocket>(std::move(fd));
     if (errno == EAGAIN || errno == EWOULDBLOCK) return nullptr;
-    // It has gone before we came.
+    // The client has already disconnected.
     if (errno == EINTR || errno == ECONNABORTED) continue;
     return SystemError(absl::StrCat("accepting at ", path_));
   }

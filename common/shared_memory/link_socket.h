@@ -16,15 +16,16 @@
 
 namespace holdfast {
 
-// What is said on a link's socket, in one packet each
-// (docs/protocol/same_host.md, "Making a link").
+// A message on a link's socket, one packet each (docs/protocol/same_host.md,
+// "Making a link").
 struct LinkMessage {
   enum class Kind : uint32_t {
-    // The client's first: `link`, `secret`; `fd` is its board.
+    // The client's first message: `link` and `secret`; `fd` is its board.
     kHello = 1,
-    // The ps' answer.
+    // The ps's answer.
     kWelcome = 2,
-    // Either side's: its file `file` of `size` bytes is `fd`.
+    // From either side: `fd` is the sender's file number `file`, of `size`
+    // bytes.
     kFile = 3,
   };
   static constexpr size_t kSecretBytes = 16;
@@ -48,42 +49,44 @@ class LinkSocket {
   explicit LinkSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  // Of the process at the other end when the connection was made.
+  // The user id of the process at the other end when the connection was made.
   absl::StatusOr<uid_t> PeerUid() const;
 
-  // Does not wait: a peer that lets packets pile up gets UNAVAILABLE. `fd` of
-  // the message stays the caller's.
+  // Does not wait: returns UNAVAILABLE if the peer lets packets pile up. The
+  // caller keeps the message's `fd`.
   absl::Status Send(const LinkMessage& message);
-  // What has come; nullopt: nothing yet.
-  // Errors: UNAVAILABLE when the other end is closed; INVALID_ARGUMENT for what
-  // is no such message.
+  // The next message that has arrived, or nullopt if there is none yet.
+  // Errors: UNAVAILABLE when the other end is closed; INVALID_ARGUMENT for a
+  // packet that is not a valid message.
   absl::StatusOr<std::optional<LinkMessage>> TryReceive();
-  // Waits for it. Errors: DEADLINE_EXCEEDED, too.
+  // Waits for the next message.
+  // Errors: as TryReceive, and DEADLINE_EXCEEDED.
   absl::StatusOr<LinkMessage> Receive(absl::Duration timeout);
 
  private:
   UniqueFd fd_;
 };
 
-// A socket that clients connect to.
+// A socket to which clients connect.
 //
 // Thread-compatible.
 class LinkListener {
  public:
-  // Whose the directory of the path is.
+  // The owner of the socket's directory.
   enum class Directory {
-    // This user's alone: made, with mode 0700, where it is not there.
+    // Only this user; it is made, with mode 0700, if it does not exist.
     kOwn,
-    // As its owner has made it: whoever may search it can connect, so that
-    // containers of several users can share it. The socket's mode is 0666.
+    // The directory is used as its owner has made it: everyone who may search
+    // it can connect, so that containers of several users can share it. The
+    // socket's mode is 0666.
     kGiven,
   };
-  // Listens at a path of its own in `directory`. Of this user's sockets there
-  // those that nobody has listened at for a minute are removed: their processes
-  // have died.
-  // Errors: FAILED_PRECONDITION when a kOwn directory is another user's or open
-  // to others; NOT_FOUND when a kGiven one is not there; INVALID_ARGUMENT when
-  // it has no name; UNAVAILABLE with the system call.
+  // Listens at a new path in `directory`. Removes this user's sockets there
+  // that are older than a minute and on which no process listens: their
+  // processes have died.
+  // Errors: FAILED_PRECONDITION when a kOwn directory belongs to another user
+  // or is accessible to others; NOT_FOUND when a kGiven one does not exist;
+  // INVALID_ARGUMENT when its name is empty; UNAVAILABLE with the system call.
   static absl::StatusOr<std::unique_ptr<LinkListener>> Listen(
       const std::string& directory, Directory kind = Directory::kOwn);
   // Removes the path.
@@ -91,7 +94,7 @@ class LinkListener {
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
-  // Null: nobody is waiting.
+  // Returns null if no client is waiting.
   absl::StatusOr<std::unique_ptr<LinkSocket>> TryAccept();
 
  private:
@@ -101,7 +104,7 @@ class LinkListener {
   std::string path_;
 };
 
-// Of the kernel that runs: /proc/sys/kernel/random/boot_id. Empty where it
+// The running kernel's boot id, /proc/sys/kernel/random/boot_id; empty if it
 // cannot be read.
 std::string BootId();
 

@@ -49,8 +49,8 @@ std::vector<std::string> Entries(const std::string& folder) {
 
 int OpenDescriptors() { return Entries("/proc/self/fd").size(); }
 
-// A folder with a short name: what tests are given may be too long for a
-// socket.
+// A folder with a short name: the path of a test's temporary directory may be
+// too long for a socket.
 class Folder {
  public:
   Folder() {
@@ -75,7 +75,7 @@ class Folder {
   std::string path_;
 };
 
-// Two ends that are connected; the second also as a bare descriptor.
+// Two connected ends.
 struct Ends {
   Ends() {
     int fds[2];
@@ -117,8 +117,7 @@ bool IsSameFile(const UniqueFd& a, const UniqueFd& b) {
          of_a.st_ino == of_b.st_ino && of_a.st_dev == of_b.st_dev;
 }
 
-// The bytes of a message as the wire has them (docs/protocol/same_host.md,
-// "Bytes").
+// The bytes of a message on the wire (docs/protocol/same_host.md, "Bytes").
 std::string Bytes(uint32_t kind, uint32_t zero = 0) {
   std::string bytes(48, '\0');
   std::memcpy(&bytes[0], "HFL1", 4);
@@ -128,7 +127,7 @@ std::string Bytes(uint32_t kind, uint32_t zero = 0) {
   return bytes;
 }
 
-// Sends what no LinkSocket would.
+// Sends packets that a LinkSocket would not send.
 void SendRaw(const LinkSocket& socket, std::string bytes, size_t num_fds) {
   std::vector<int> fds;
   for (size_t i = 0; i < num_fds; ++i) {
@@ -266,7 +265,7 @@ TEST(LinkSocketTest, RefusesAnotherLayoutAndKeepsNoDescriptor) {
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(OpenDescriptors(), before);
   }
-  // Packets have borders: the next is read as if nothing had been.
+  // Packets have boundaries: the next one is read normally.
   SendRaw(*ends.a, Bytes(2), 0);
   EXPECT_TRUE(ends.b->Receive(absl::InfiniteDuration()).ok());
 }
@@ -289,7 +288,7 @@ TEST(LinkSocketTest, TellsWhenTheOtherEndIsClosed) {
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(ends.b->Receive(absl::InfiniteDuration()).status().code(),
             absl::StatusCode::kUnavailable);
-  // Nor is the process killed by SIGPIPE.
+  // SIGPIPE does not kill the process, either.
   EXPECT_EQ(ends.b->Send(Welcome()).code(), absl::StatusCode::kUnavailable);
 }
 
@@ -326,14 +325,14 @@ TEST(LinkSocketTest, WaitsNoLongerThanTold) {
   EXPECT_EQ(ends.b->Receive(timeout).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_GE(SteadyNow() - before, timeout);
-  // What is there comes at once.
+  // A message that has arrived is returned at once.
   ASSERT_TRUE(ends.a->Send(Welcome()).ok());
   EXPECT_TRUE(ends.b->Receive(absl::ZeroDuration()).ok());
 }
 
 TEST(LinkSocketTest, WaitsForAMessage) {
   const Ends ends;
-  // Each sends when it has received.
+  // Each end sends after it has received.
   std::thread other([&] {
     for (int i = 0; i < 100; ++i) {
       EXPECT_TRUE(ends.a->Receive(absl::InfiniteDuration()).ok());
@@ -390,7 +389,7 @@ TEST(LinkListenerTest, MakesItsFolderForItsUserAlone) {
   ASSERT_EQ(::stat(inner.c_str(), &stat), 0);
   EXPECT_EQ(stat.st_mode & 0777, 0700u);
   EXPECT_TRUE(absl::StartsWith(listener->path(), absl::StrCat(inner, "/")));
-  // A folder that is there serves as well, a slash behind it too.
+  // An existing folder works as well, also with a trailing slash.
   EXPECT_NE(Listen(absl::StrCat(inner, "/")), nullptr);
 }
 
@@ -450,7 +449,7 @@ TEST(LinkListenerTest, RefusesAnotherUsersFolder) {
               HasSubstr("belongs to user"));
 }
 
-// A socket's address has 107 bytes.
+// A socket's address has room for 107 bytes.
 TEST(LinkListenerTest, APathMayBeLong) {
   const Folder folder;
   const std::string inner =
@@ -483,7 +482,7 @@ TEST(LinkListenerTest, SeveralListenInOneFolder) {
   EXPECT_TRUE(LinkSocket::Connect(second->path()).ok());
 }
 
-// As when its process is killed.
+// Leaves the socket behind, as a process that is killed does.
 void Die(std::unique_ptr<LinkListener> listener) {
   const std::string path = listener->path();
   ASSERT_EQ(link(path.c_str(), (path + "x").c_str()), 0);
@@ -491,7 +490,7 @@ void Die(std::unique_ptr<LinkListener> listener) {
   ASSERT_EQ(rename((path + "x").c_str(), path.c_str()), 0);
 }
 
-// Has the socket be made so long ago.
+// Makes the socket look as if it had been created `age` ago.
 void SetAge(const std::string& path, absl::Duration age) {
   const timespec made = absl::ToTimespec(DateNow() - age);
   const timespec times[] = {made, made};

@@ -31,9 +31,9 @@
 namespace holdfast {
 namespace {
 
-// What the kernel takes as a memfd's name.
+// The kernel's limit for a memfd's name.
 constexpr size_t kMaxNameBytes = 249;
-// statfs.f_type of tmpfs, on which memfds lie.
+// statfs.f_type of tmpfs, to which memfds belong.
 constexpr int64_t kTmpfs = 0x01021994;
 
 absl::Status Error(absl::string_view call, absl::string_view name, size_t size,
@@ -55,22 +55,23 @@ absl::Status Error(absl::string_view call, absl::string_view name, size_t size,
 
 int MakeMemfd(const std::string& name) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  // Without it a kernel may warn of, or refuse, a file that could be executed;
-  // older ones do not know it.
+  // Without MFD_NOEXEC_SEAL some kernels warn about, or refuse, a file that
+  // could be executed; older kernels do not know the flag.
   const int fd = memfd_create(name.c_str(), kFlags | MFD_NOEXEC_SEAL);
   if (fd >= 0 || errno != EINVAL) return fd;
   return memfd_create(name.c_str(), kFlags);
 }
 
-// Maps the file whole; at a multiple of kHugePageBytes if it is as long as one,
-// for only there can a huge page be mapped as such. Null: see errno.
+// Maps the whole file, at a multiple of kHugePageBytes if it is at least that
+// long, because huge pages must be aligned. Returns null and sets errno on
+// failure.
 char* MapShared(int fd, size_t size, int protection) {
   const size_t align = size < kHugePageBytes ? 1 : kHugePageBytes;
   if (size > std::numeric_limits<size_t>::max() - align) {
     errno = ENOMEM;
     return nullptr;
   }
-  // Address space alone, of which the aligned part is then mapped anew.
+  // Reserves address space only; its aligned part is then mapped to the file.
   const size_t reserved = size + (align - 1);
   void* const space =
       mmap(nullptr, reserved, PROT_NONE,
@@ -92,7 +93,7 @@ char* MapShared(int fd, size_t size, int protection) {
   char* const reserved_end = begin + (reserved + page - 1) / page * page;
   if (before > 0) munmap(begin, before);
   if (end < reserved_end) munmap(end, reserved_end - end);
-  // A child of a fork would keep the memory; a core dump would be of its size.
+  // A forked child would keep the memory, and a core dump would include it.
   madvise(data, size, MADV_DONTFORK);
   madvise(data, size, MADV_DONTDUMP);
   return data;
@@ -129,11 +130,11 @@ absl::StatusOr<std::unique_ptr<SealedFile>> SealedFile::Create(
   file->data_ = MapShared(file->fd(), size, PROT_READ | PROT_WRITE);
   if (file->data_ == nullptr) return Error("mmap", name, size, errno);
   file->size_ = size;
-  // Where the system gives huge pages to those who ask, they come by
-  // themselves.
+  // If the system gives huge pages on request (madvise), it now does so by
+  // itself.
   if (size >= kHugePageBytes) madvise(file->data_, size, MADV_HUGEPAGE);
   int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  // Our own mapping is exempt, for it is there already.
+  // Our own mapping is exempt, because it already exists.
   if (writers == Writers::kOwner) seals |= F_SEAL_FUTURE_WRITE;
   if (fcntl(file->fd(), F_ADD_SEALS, seals) != 0) {
     return Error("fcntl(F_ADD_SEALS)", name, size, errno);
@@ -150,8 +151,8 @@ bool SealedFile::MakeHuge(size_t offset, size_t size) const {
         offset <= size_ && size <= size_ - offset)
       << offset << " + " << size << " of " << size_;
   if (size == 0) return true;
-  // A range without a single page is refused. A read gives it one, and changes
-  // nothing that others write at the same time.
+  // madvise rejects a range without any page. A read allocates one, and does
+  // not interfere with concurrent writes by others.
   for (size_t at = offset; at < offset + size; at += kHugePageBytes) {
     static_cast<void>(*static_cast<const volatile char*>(data_ + at));
   }
@@ -167,11 +168,11 @@ absl::StatusOr<std::unique_ptr<PeerFile>> PeerFile::Map(const UniqueFd& fd,
   };
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0) return error("fcntl(F_GET_SEALS): ", strerror(errno));
-  // If it shrank, what is read behind its end would kill us by SIGBUS.
+  // If the file shrank, reads past its end would kill this process with SIGBUS.
   if ((seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0) {
     return error("it is not sealed against shrinking and growing");
   }
-  // So would a hole of hugetlbfs, when its pool is empty.
+  // So would a hole in a hugetlbfs file when the pool is empty.
   struct statfs file_system;
   if (fstatfs(fd.get(), &file_system) != 0) {
     return error("fstatfs: ", strerror(errno));

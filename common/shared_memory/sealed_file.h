@@ -10,7 +10,7 @@
 
 namespace holdfast {
 
-// A file descriptor that is closed with its owner. Movable.
+// Owns a file descriptor, and closes it on destruction. Movable.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -26,27 +26,28 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A page of the size that an update wants: values lie in whole ones where they
-// can.
+// The size of a huge page. Updates are faster if values are in whole huge
+// pages.
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Memory of this process that others may map: a memfd whose size cannot change
-// any more. Zeros at first. Not inherited by a fork, nor part of a core dump.
+// Memory of this process that others may map: a memfd whose size can no longer
+// change. It is initially zero, is not inherited by a fork, and is not part of
+// a core dump.
 //
-// Immutable but for its bytes; those are the owner's business.
+// Immutable except for its bytes, which the owner must synchronize.
 class SealedFile {
  public:
-  // Who may write.
+  // The processes that may write.
   enum class Writers {
-    // This process, by data(). For others no writable mapping can be made, in
-    // whatever way they come to the descriptor.
+    // This process, through data(). Others cannot make a writable mapping,
+    // however they get the descriptor.
     kOwner,
-    // Whoever has the descriptor.
+    // Every process that has the descriptor.
     kAll,
   };
 
-  // `size` is rounded up to whole pages; one of at least kHugePageBytes is
-  // mapped at a multiple of that. `name` is for /proc/PID/maps.
+  // `size` is rounded up to whole pages; a file of at least kHugePageBytes is
+  // mapped at a multiple of that. `name` appears in /proc/PID/maps.
   // Errors: RESOURCE_EXHAUSTED, UNAVAILABLE, with the system call.
   static absl::StatusOr<std::unique_ptr<SealedFile>> Create(
       const std::string& name, size_t size, Writers writers);
@@ -56,8 +57,9 @@ class SealedFile {
   size_t size() const { return size_; }
   int fd() const { return fd_.get(); }
 
-  // Has [offset, offset + size), whole huge pages, lie in such. The bytes stay
-  // as they are; all of them have memory afterwards. Whether it could be done.
+  // Puts [offset, offset + size), which must be whole huge pages, into huge
+  // pages. The bytes do not change; all of them have memory afterwards. Returns
+  // whether it succeeded.
   bool MakeHuge(size_t offset, size_t size) const;
 
  private:
@@ -68,13 +70,13 @@ class SealedFile {
   size_t size_ = 0;
 };
 
-// A file that another process has sent, mapped for as long as this object
-// lives, whatever becomes of the other.
+// A file that another process has sent, mapped as long as this object lives,
+// whatever happens to the other process.
 class PeerFile {
  public:
   enum class Access { kRead, kReadWrite };
 
-  // `size`: as told by the peer.
+  // `size` is the size that the peer has stated.
   // Errors: INVALID_ARGUMENT when it is not a memfd of that size that is sealed
   // against shrinking and growing, or cannot be mapped.
   static absl::StatusOr<std::unique_ptr<PeerFile>> Map(const UniqueFd& fd,
@@ -82,7 +84,7 @@ class PeerFile {
                                                        Access access);
   ~PeerFile();
 
-  // To be written with Access::kReadWrite alone.
+  // May be written only with Access::kReadWrite.
   char* data() const { return data_; }
   size_t size() const { return size_; }
 

@@ -38,7 +38,7 @@ std::unique_ptr<SealedFile> Make(size_t size,
   return file.ok() ? *std::move(file) : nullptr;
 }
 
-// As a descriptor that a peer has been sent.
+// The descriptor that a peer would receive.
 UniqueFd Sent(const SealedFile& file) {
   return UniqueFd(fcntl(file.fd(), F_DUPFD_CLOEXEC, 0));
 }
@@ -52,7 +52,7 @@ std::unique_ptr<PeerFile> Mapped(const SealedFile& file,
 
 bool IsOpen(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 
-// The flags of the mapping that holds `data`, as /proc/self/smaps has them.
+// The flags of the mapping that contains `data`, from /proc/self/smaps.
 std::string VmFlags(const void* data) {
   std::ifstream maps("/proc/self/smaps");
   const uintptr_t at = reinterpret_cast<uintptr_t>(data);
@@ -68,7 +68,7 @@ std::string VmFlags(const void* data) {
   return "";
 }
 
-// What `body` returns in a forked process: of 0 to 255, or -1.
+// The result of `body`, 0 to 255, in a forked process; -1 on failure.
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -86,7 +86,7 @@ TEST(UniqueFdTest, ClosesWithItsOwner) {
     EXPECT_TRUE(IsOpen(first));
     UniqueFd b(std::move(a));
     EXPECT_EQ(b.get(), first);
-    EXPECT_FALSE(a.valid());  // NOLINT: what a move leaves
+    EXPECT_FALSE(a.valid());  // NOLINT: the moved-from state
     a = UniqueFd(dup(0));
     second = a.get();
     EXPECT_TRUE(IsOpen(first) && IsOpen(second));
@@ -134,7 +134,7 @@ TEST(SealedFileTest, UnmapsAllThatItHasMapped) {
     std::ifstream maps("/proc/self/maps");
     return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
   };
-  // What the allocator maps for the first rounds.
+  // Lets the allocator map what it needs for the first rounds.
   for (int i = 0; i < 3; ++i) Mapped(*Make(3 * kHugePageBytes + kPage));
   const auto before = lines();
   for (int i = 0; i < 20; ++i) Mapped(*Make(3 * kHugePageBytes + kPage));
@@ -146,7 +146,7 @@ TEST(SealedFileTest, IsNotForkedNorDumped) {
   ASSERT_NE(file, nullptr);
   const auto peer = Mapped(*file);
   ASSERT_NE(peer, nullptr);
-  // Don't copy on fork; do not dump.
+  // "dc": do not copy on fork; "dd": do not dump.
   for (const char* data : {file->data(), peer->data()}) {
     EXPECT_THAT(VmFlags(data), HasSubstr(" dc "));
     EXPECT_THAT(VmFlags(data), HasSubstr(" dd "));
@@ -175,7 +175,7 @@ TEST(SealedFileTest, MakesHugePagesWithoutChangingBytes) {
   second[0] = 1;
   second[kHugePageBytes / 2] = 2;
   second[2 * kHugePageBytes - 1] = 3;
-  // Where the kernel cannot, the bytes stay all the same.
+  // Even if the kernel cannot make them, the bytes do not change.
   const bool huge = file->MakeHuge(kHugePageBytes, 2 * kHugePageBytes);
   EXPECT_EQ(second[0], 1);
   EXPECT_EQ(second[1], 0);
@@ -254,7 +254,7 @@ TEST(PeerFileTest, CannotWriteWhatIsTheOwners) {
   EXPECT_EQ(PeerFile::Map(sent, kPage, Access::kReadWrite).status().code(),
             absl::StatusCode::kInvalidArgument);
 
-  // Also by a descriptor that it opens anew.
+  // Also with a descriptor that it opens again.
   const UniqueFd opened(
       open(absl::StrCat("/proc/self/fd/", sent.get()).c_str(), O_RDWR));
   for (const UniqueFd* fd : {&sent, &opened}) {
@@ -277,7 +277,7 @@ TEST(PeerFileTest, CannotWriteWhatIsTheOwners) {
     munmap(mapped, kPage);
   }
   EXPECT_EQ(file->data()[0], 'a');
-  file->data()[0] = 'c';  // The owner goes on.
+  file->data()[0] = 'c';  // The owner can still write.
   EXPECT_EQ(file->data()[0], 'c');
 }
 
@@ -332,7 +332,7 @@ TEST(PeerFileTest, RefusesWhatIsNoSealedMemfd) {
     EXPECT_EQ(PeerFile::Map(c.fd, kPage, Access::kRead).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  // The same file, sealed, is one.
+  // The same file is accepted once it is sealed.
   ASSERT_EQ(fcntl(half.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_TRUE(PeerFile::Map(half, kPage, Access::kRead).ok());
 }

@@ -12,8 +12,8 @@ namespace holdfast {
 
 // Immutable bytes: a chain of reference-counted spans.
 //
-// A tensor keeps the pieces of memory that it came in; the border between two
-// spans may lie inside an element. Copying a Buffer copies references.
+// A tensor keeps the pieces of memory in which it arrived; the border between
+// two spans may be inside an element. Copying a Buffer copies references.
 //
 // Thread-compatible; the bytes themselves may be shared between threads.
 class Buffer {
@@ -29,22 +29,22 @@ class Buffer {
 
   Buffer() = default;
 
-  // Takes `bytes` over without a copy.
+  // Takes over `bytes` without copying them.
   static Buffer FromString(std::string bytes);
-  // The bytes at `data`, alive as long as `owner` is.
+  // The bytes at `data`, which stay valid as long as `owner` lives.
   static Buffer FromMemory(const void* data, size_t size,
                            std::shared_ptr<const void> owner);
 
   size_t size() const { return size_; }
   absl::Span<const Span> spans() const { return spans_; }
-  // The index of the span that holds the byte at `offset`, which must be
-  // inside.
+  // The index of the span that holds the byte at `offset`, which must be inside
+  // the buffer.
   size_t FindSpan(size_t offset) const;
 
   // Adds the bytes of `tail` at the end.
   void Append(const Buffer& tail);
   void Append(Span tail);
-  // Bytes [offset, offset + size). They must be inside.
+  // Bytes [offset, offset + size), which must be inside the buffer.
   Buffer Sub(size_t offset, size_t size) const;
   // Copies all bytes to `out`.
   void CopyTo(void* out) const;
@@ -54,9 +54,9 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Reads a Buffer of float32 from front to back, where the elements lie.
+// Reads a Buffer of float32 from front to back, without copying the elements.
 //
-// A copy goes on from the same place by itself.
+// A copy of the reader continues from the same position, independently.
 class FloatReader {
  public:
   // Elements at `data`, at any alignment.
@@ -64,7 +64,7 @@ class FloatReader {
     const void* data;
     size_t size;
 
-    // What is left behind the first `count`.
+    // The elements after the first `count`.
     Run From(size_t count) const {
       return {static_cast<const char*>(data) + count * sizeof(float),
               size - count};
@@ -74,11 +74,11 @@ class FloatReader {
   // `buffer` must outlive the reader.
   explicit FloatReader(const Buffer* buffer) : buffer_(buffer) {}
 
-  // The elements that come next in one span: at least one, at most `most`; they
-  // must exist. One that is cut by a border is copied to `cut`, and comes
-  // alone.
+  // The next elements that are in one span: at least one, which must exist, and
+  // at most `most`. An element that is split by a border is copied to `cut` and
+  // returned alone.
   Run Next(size_t most, float* cut);
-  // Passes over `count` elements, which must exist.
+  // Skips `count` elements, which must exist.
   void Skip(size_t count);
 
  private:

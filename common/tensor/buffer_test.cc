@@ -69,8 +69,8 @@ std::vector<float> ReadAll(FloatReader reader, size_t count, size_t most) {
   return read;
 }
 
-// Borders at every place inside an element, from every element on, reads of
-// every length.
+// Tests borders at every place inside an element, reads that begin at every
+// element, and reads of every length.
 TEST(FloatReaderTest, ReadsAcrossBorders) {
   std::vector<float> values(23);
   std::iota(values.begin(), values.end(), 1.0f);
@@ -96,7 +96,7 @@ TEST(FloatReaderTest, ReadsAcrossBorders) {
 
 TEST(FloatReaderTest, ReadsWhereTheElementsLie) {
   const std::string bytes = Bytes({1, 2, 3, 4, 5});
-  // The third is cut; the others lie at odd addresses.
+  // The third element is split; the others are at odd addresses.
   auto owner = std::make_shared<std::string>("x" + bytes.substr(0, 9));
   Buffer buffer = Buffer::FromMemory(owner->data() + 1, 9, owner);
   buffer.Append(Buffer::FromString(bytes.substr(9)));

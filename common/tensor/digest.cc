@@ -10,7 +10,7 @@
 namespace holdfast {
 
 #if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Values are digested as they lie in memory, which must be little-endian."
+#error "Values are digested as stored in memory, which must be little-endian."
 #endif
 
 std::string DigestOfVariables(

@@ -10,10 +10,11 @@
 
 namespace holdfast {
 
-// What two trainings are compared by: equal digests mean equal variables, bit
-// for bit. The SHA-256 (FIPS 180-4), as 64 lower-case hexadecimal digits, of
+// Digest for comparing the results of two trainings: equal digests mean
+// variables that are equal bit for bit. It is the SHA-256 (FIPS 180-4), as 64
+// lower-case hexadecimal digits, of
 //
-//   variables = variable*                 ; in the order of their names' bytes
+//   variables = variable*                 ; sorted by the bytes of their names
 //   variable  = name 0x00 shape 0x00 values
 //   shape     = "[" dimensions "]"        ; decimal, "[784,10]"; a scalar: "[]"
 //   values    = float32*                  ; little-endian, row-major
@@ -22,14 +23,15 @@ namespace holdfast {
 std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
                               absl::Span<const absl::Span<const float>> values);
 
-// The same, of variables that are not in memory all at once.
+// The same digest, for variables that are not all in memory at once.
 //
 // Thread-compatible.
 class VariablesDigest {
  public:
-  // `variable` is next: they come in the order of their names' bytes.
+  // Begins the next variable. Variables must be sorted by the bytes of their
+  // names.
   void Begin(const proto::Variable& variable);
-  // The next of its values.
+  // Adds the variable's next values.
   void Add(absl::Span<const float> values);
   std::string HexDigest() const { return sha256_.HexDigest(); }
 

@@ -19,14 +19,15 @@ namespace {
 
 constexpr size_t kFloat = sizeof(float);
 constexpr size_t kHalf = 2;
-// A range of INT8 with its scale.
+// The bytes of a whole INT8 range with its scale.
 constexpr size_t kInt8Bytes = kFloat + kInt8Range;
-// The most elements whose indices TOP_K writes in 16 bits.
+// The maximum number of elements whose indices TOP_K writes in 16 bits.
 constexpr uint64_t kShortIndices = 1 << 16;
 
 constexpr uint32_t kInfinity = 0x7f800000;
 
-// Of an element that TOP_K keeps of `size`: its value and its index.
+// The bytes of an element that TOP_K keeps out of `size`: its value and its
+// index.
 size_t KeptBytes(uint64_t size) {
   return kFloat + (size <= kShortIndices ? sizeof(uint16_t) : sizeof(uint32_t));
 }
@@ -46,7 +47,7 @@ HalfFormat FormatOf(proto::Encoding encoding) {
                                     : HalfFormat::kBfloat16;
 }
 
-// Reads a buffer from some byte on.
+// Reads a buffer from a given offset.
 class Cursor {
  public:
   Cursor(const Buffer& buffer, size_t offset)
@@ -54,7 +55,7 @@ class Cursor {
               (offset < buffer.size() ? buffer.FindSpan(offset) : 0)),
         skipped_(offset < buffer.size() ? offset - span_->begin : 0) {}
 
-  // The next `size` bytes, which must be there.
+  // Reads the next `size` bytes, which must exist.
   void Read(void* out, size_t size) {
     for (char* to = static_cast<char*>(out); size > 0;) {
       Advance();
@@ -66,9 +67,9 @@ class Cursor {
     }
   }
 
-  // Calls take(bytes, n) for runs of together `count` elements of `width` bytes
-  // each, at most 4; each run lies in one span, unless it is one element that a
-  // border cuts.
+  // Calls take(bytes, n) for runs that add up to `count` elements of `width`
+  // bytes each (at most 4). Each run is in one span, or is a single element
+  // that is split by a border.
   template <typename Take>
   void ReadRuns(size_t width, size_t count, const Take& take) {
     while (count > 0) {
@@ -99,15 +100,15 @@ class Cursor {
   size_t skipped_;
 };
 
-// As many elements as `bytes` of INT8 hold; nothing where they hold no whole
-// ones.
+// The number of elements in `bytes` bytes of INT8, or nothing if they are not
+// whole elements.
 std::optional<uint64_t> Int8Size(uint64_t bytes) {
   const uint64_t rest = bytes % kInt8Bytes;
   if (rest > 0 && rest <= kFloat) return std::nullopt;
   return bytes / kInt8Bytes * kInt8Range + (rest > 0 ? rest - kFloat : 0);
 }
 
-// What TOP_K keeps; it lies in one piece and aligned.
+// The elements that TOP_K keeps, contiguous and aligned.
 template <typename Index>
 struct Kept {
   explicit Kept(const EncodedElements& elements)
@@ -122,7 +123,7 @@ struct Kept {
   const Index* indices = nullptr;
 };
 
-// Calls use(kept) with the kind of Kept that `elements` are.
+// Calls use(kept) with the type of Kept that fits `elements`.
 template <typename Use>
 auto WithKept(const EncodedElements& elements, const Use& use) {
   return elements.size <= kShortIndices ? use(Kept<uint16_t>(elements))
@@ -156,12 +157,12 @@ absl::Status CheckKept(const Kept<Index>& kept, uint64_t size) {
   return absl::OkStatus();
 }
 
-// A magnitude above which there are most likely more than `kept` elements, and
-// not many times as many. At least 1: zeros are not sent.
+// A magnitude above which there are most likely more than `kept` elements, but
+// not many times more. At least 1, because zeros are not sent.
 uint32_t GuessLeast(uint64_t kept, absl::Span<const float> gradient,
                     absl::Span<const float> before) {
   constexpr size_t kSamples = 2048;
-  // Beside twice the number that is needed, for small samples.
+  // Added to twice the required number, for small samples.
   constexpr size_t kMore = 8;
   const size_t size = gradient.size();
   const size_t rank = 2 * kept * kSamples / size + kMore;
@@ -176,8 +177,8 @@ uint32_t GuessLeast(uint64_t kept, absl::Span<const float> gradient,
   return std::max(samples[rank], 1u);
 }
 
-// after = gradient + before. The elements of it whose magnitude is at least
-// `least`.
+// Sets after = gradient + before, and returns the indices of the elements of
+// `after` whose magnitude is at least `least`.
 std::vector<uint32_t> Find(uint32_t least, absl::Span<const float> gradient,
                            absl::Span<const float> before,
                            absl::Span<float> after) {
@@ -196,12 +197,13 @@ std::vector<uint32_t> Find(uint32_t least, absl::Span<const float> gradient,
   return found;
 }
 
-// Leaves in `found`, indices that rise, those of the `kept` elements of the
-// greatest magnitude, of equal ones the first.
+// Removes from `found`, which is in increasing order, all but the indices of
+// the `kept` elements of the greatest magnitude; the first ones win among
+// equals.
 void KeepGreatest(uint64_t kept, absl::Span<const float> values,
                   std::vector<uint32_t>* found) {
   if (found->size() <= kept) return;
-  // In the order of what is wanted first.
+  // Greater keys are preferred.
   const auto key = [&](uint32_t index) {
     return uint64_t{Magnitude(values[index])} << 32 | ~index;
   };
@@ -216,7 +218,7 @@ void KeepGreatest(uint64_t kept, absl::Span<const float> values,
                found->end());
 }
 
-// Returns how many are kept.
+// Returns the number of elements kept.
 size_t EncodeTopK(uint64_t kept, absl::Span<const float> gradient,
                   absl::Span<const float> before, absl::Span<float> after,
                   char* out) {
@@ -242,8 +244,8 @@ size_t EncodeTopK(uint64_t kept, absl::Span<const float> gradient,
   const bool finite = gradient.size() <= kShortIndices
                           ? write(static_cast<uint16_t*>(indices), values)
                           : write(static_cast<uint32_t*>(indices), values);
-  // What is not finite is of the greatest magnitude: if any is left, one was
-  // sent.
+  // Non-finite values have the greatest magnitudes: if any is left in `after`,
+  // at least one was sent.
   if (!finite) {
     for (float& value : after) {
       if (Magnitude(value) >= kInfinity) value = 0;
@@ -307,12 +309,12 @@ absl::StatusOr<EncodedElements> ParseElements(proto::Encoding encoding,
   }
   const std::string& name = proto::Encoding_Name(encoding);
   if (!count.has_value()) {
-    return error(bytes, " bytes, which is no whole number of elements in ",
+    return error(bytes, " bytes, which is not a whole number of elements in ",
                  name);
   }
   if (size != 0 && size != *count) {
     return error(bytes, " bytes, which is ", *count, " elements in ", name,
-                 ", told were ", size);
+                 ", but the message says ", size);
   }
   EncodedElements elements{encoding, *count, std::move(data)};
   if (encoding == proto::TOP_K) {

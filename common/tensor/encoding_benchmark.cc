@@ -1,6 +1,7 @@
-// The rates of common/tensor/encoding.h, in GB of float32 per second, beside
-// that of a memcpy: of a gradient of 64 MB in ranges of 4 MiB, as a push has
-// them; and of the same with what every CPU of this architecture has.
+// Measures the rates of common/tensor/encoding.h, in GB of float32 per second,
+// and that of memcpy for comparison: for a gradient of 64 MB in ranges of 4
+// MiB, as in a push; and the same with only the instructions that every CPU of
+// this architecture has.
 
 #include <benchmark/benchmark.h>
 
@@ -18,10 +19,10 @@ namespace {
 
 constexpr size_t kRange = 1 << 20;
 constexpr size_t kSize = 16 * kRange;
-// As much as is decoded at a time (ps_server/shard/apply_step.cc).
+// The number of elements decoded at a time (ps_server/shard/apply_step.cc).
 constexpr size_t kBlock = 2048;
 
-// As gradients are: most small, some large.
+// Like gradients: most values are small, some are large.
 std::vector<float> RandomValues() {
   std::vector<float> values(kSize);
   for (size_t i = 0; i < kSize; ++i) {

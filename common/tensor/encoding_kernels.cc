@@ -39,7 +39,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t Magnitude(float value) {
   return Bits(value) & ~kSign;
 }
 
-// condition ? a : b in a form that GCC makes no branch of.
+// condition ? a : b, in a form that GCC compiles without a branch.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t Select(bool condition, uint32_t a,
                                                     uint32_t b) {
   const uint32_t mask = 0 - static_cast<uint32_t>(condition);
@@ -54,20 +54,21 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline float FiniteOrZero(float value) {
 struct Float16 {
   // 65504, the greatest finite number.
   static constexpr uint32_t kGreatest = 0x477fe000;
-  // 2^-14, the least normal number.
+  // 2^-14, the smallest normal number.
   static constexpr uint32_t kLeastNormal = 0x38800000;
 
-  // NaN as VCVTPS2PH has it: quiet, with the upper bits of its payload.
+  // NaN becomes what VCVTPS2PH makes of it: quiet, with the upper bits of its
+  // payload.
   static ABSL_ATTRIBUTE_ALWAYS_INLINE uint16_t Encode(float value) {
     const uint32_t sign = (Bits(value) & kSign) >> 16;
     const uint32_t all = Magnitude(value);
     const uint32_t magnitude =
         Select(all > kInfinity, all, std::min(all, kGreatest));
-    // The exponent's bias goes from 127 to 15; halves are rounded to even.
+    // Changes the exponent's bias from 127 to 15; ties are rounded to even.
     const uint32_t normal =
         (magnitude - ((127u - 15u) << 23) + 0xfff + ((magnitude >> 13) & 1)) >>
         13;
-    // Beside 0.5 the last bit of a float is 2^-24, that of a subnormal float16.
+    // Near 0.5, the last bit of a float is 2^-24, as in a subnormal float16.
     const uint32_t subnormal = Bits(FromBits(magnitude) + 0.5f) - Bits(0.5f);
     const uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
     const uint32_t number = Select(magnitude < kLeastNormal, subnormal, normal);
@@ -135,10 +136,11 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void EncodeInt8Loop(
     const float* __restrict gradient, const float* __restrict before, size_t n,
     char* __restrict out, float* __restrict after) {
   constexpr float kGreatest = 127;
-  // Below it all becomes 0: the factor must be finite, and the scale normal.
+  // If the maximum is below this, all elements become 0: the factor must be
+  // finite, and the scale normal.
   constexpr float kLeast = 1e-30f;
-  // Added to a number below 2^22, rounds it to a whole one, to even, which then
-  // stands in the last bits.
+  // Adding this to a number below 2^22 rounds the number to an integer (ties to
+  // even), which is then in the last bits.
   constexpr float kRound = 1.5f * (1 << 23);
   uint32_t greatest = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -175,7 +177,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DecodeInt8Loop(
   }
 }
 
-// Appends first + i for each of the `n` elements with such a magnitude.
+// Appends first + i for each element i of `n` whose magnitude is at least
+// `least`.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t* Append(const float* values,
                                                      size_t n, uint32_t least,
                                                      uint32_t first,
@@ -191,7 +194,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t* AddAndFindLoop(
     const float* __restrict gradient, const float* __restrict before, size_t n,
     uint32_t least, uint32_t first, float* __restrict after,
     uint32_t* __restrict found) {
-  // Most blocks have none, which one comparison tells.
+  // Most blocks contain no such element, which one comparison shows.
   constexpr size_t kBlock = 16;
   size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
@@ -211,9 +214,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t* AddAndFindLoop(
 #if defined(__x86_64__)
 #define HOLDFAST_F16C __attribute__((target("avx2,f16c")))
 
-// Float16 by the CPU's own conversions, eight at a time, which round as the
-// loops above do. They return how many elements they have done; the loops do
-// the rest.
+// Float16 by the CPU's own conversion instructions, eight at a time; they round
+// like the loops above. The functions return the number of elements that they
+// have converted; the loops convert the rest.
 constexpr size_t kLanes = 8;
 
 bool HasF16c(Simd simd) {
@@ -224,7 +227,7 @@ bool HasF16c(Simd simd) {
 HOLDFAST_F16C inline __m128i ToFloat16(__m256 values) {
   const __m256 greatest = _mm256_set1_ps(65504);
   const __m256 least = _mm256_set1_ps(-65504);
-  // In this order of operands NaN passes.
+  // This order of operands passes NaN through.
   const __m256 saturated =
       _mm256_min_ps(greatest, _mm256_max_ps(least, values));
   return _mm256_cvtps_ph(saturated, _MM_FROUND_TO_NEAREST_INT);

@@ -42,7 +42,7 @@ uint32_t BitsOf(float value) {
   return bits;
 }
 
-// As gradients are: most small, some large.
+// Like gradients: most values are small, some are large.
 std::vector<float> RandomValues(size_t size, uint32_t stream) {
   std::vector<float> values(size);
   for (size_t i = 0; i < size; ++i) {
@@ -54,7 +54,7 @@ std::vector<float> RandomValues(size_t size, uint32_t stream) {
   return values;
 }
 
-// Every exponent, halves of last places of either format, infinities, NaN and
+// Every exponent, ties in the last place of either format, infinities, NaN and
 // subnormals.
 std::vector<float> StrangeValues() {
   std::vector<float> values;
@@ -117,7 +117,7 @@ struct Sender {
 // 0x3c00 is 1: sign, 5 bits of exponent with bias 15, 10 of mantissa (IEEE 754,
 // binary16).
 TEST(EncodingTest, Float16IsIeeeButForItsEnds) {
-  const float kTiny = std::ldexp(1.0f, -24);  // the least above 0
+  const float kTiny = std::ldexp(1.0f, -24);  // the smallest above 0
   const struct {
     float value;
     uint16_t half;
@@ -135,7 +135,7 @@ TEST(EncodingTest, Float16IsIeeeButForItsEnds) {
       {-1e30f, 0xfbff},
       {kInfinity, 0x7bff},
       {kNan, 0x7e00},
-      {std::ldexp(1.0f, -14), 0x0400},  // the least normal
+      {std::ldexp(1.0f, -14), 0x0400},  // the smallest normal
       {std::ldexp(1023.0f, -24), 0x03ff},
       {kTiny, 0x0001},
       {-1.5f * kTiny, 0x8002},
@@ -178,7 +178,7 @@ TEST(EncodingTest, HalvesComeBackAsTheyWere) {
     const std::vector<uint16_t> again =
         HalvesOf(Encode(encoding, BufferOf(values)));
     for (size_t i = 0; i < all.size(); ++i) {
-      // Infinity is sent as the greatest number, and NaN is quiet.
+      // Infinity is sent as the greatest finite number, and NaN as a quiet NaN.
       if (encoding == proto::FLOAT16 && (i & 0x7fff) == 0x7c00) continue;
       if (std::isnan(values[i])) {
         EXPECT_EQ(again[i] | 0x240, i | 0x240);
@@ -203,7 +203,7 @@ TEST(EncodingTest, Int8ByHand) {
   EXPECT_EQ(BytesOf(elements.data), bytes);
   EXPECT_THAT(Decoded(elements), ElementsAre(254, -254, 4, 4, -8, 0));
   EXPECT_THAT(sender.residual, ElementsAre(0, 0, -1, 1, 0.5f, 0.5f));
-  // The next one has what this one lacked.
+  // The next push makes up for what this one lost.
   EXPECT_THAT(Decoded(sender.Send({254, 0, -1, 1, 1, 1})),
               ElementsAre(254, 0, -2, 2, 2, 2));
 }
@@ -217,7 +217,7 @@ TEST(EncodingTest, Int8HasAScaleForEachRange) {
     const EncodedElements elements = sender.Send(gradient);
     EXPECT_EQ(elements.data.size(), size + 4 * ((size + 511) / 512));
     EXPECT_EQ(EncodedBytes(proto::INT8, size, 0), elements.data.size());
-    // As the whole of its range has one value: 127 x (value / 127).
+    // All elements of the range have one value: 127 x (value / 127).
     const std::vector<float> values = Decoded(elements);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_FLOAT_EQ(values[i], gradient[i]) << i;
@@ -238,7 +238,7 @@ TEST(EncodingTest, Int8OfWhatIsTooSmallForAScaleWaits) {
 TEST(EncodingTest, TopKByHand) {
   Sender sender(proto::TOP_K, 2, 6);
   const EncodedElements elements = sender.Send({1, -3, 2, 0, 3, -3});
-  // Three of magnitude 3: the first two.
+  // Of three elements of magnitude 3, the first two are kept.
   const float kValues[] = {-3, 3};
   EXPECT_EQ(
       BytesOf(elements.data),
@@ -285,7 +285,7 @@ TEST(EncodingTest, TopKCountRoundsUp) {
   EXPECT_EQ(TopKCount(1, 9), 9u);
 }
 
-// Beside a sort of everything.
+// Compared with sorting all elements.
 TEST(EncodingTest, TopKKeepsTheGreatest) {
   const auto test = [](const std::vector<float>& gradient, uint64_t kept) {
     SCOPED_TRACE(absl::StrCat(kept, " of ", gradient.size()));
@@ -308,13 +308,13 @@ TEST(EncodingTest, TopKKeepsTheGreatest) {
       test(RandomValues(size, 1), TopKCount(share, size));
     }
   }
-  // Few values, so that there are many of each.
+  // Few distinct values, so that there are many ties.
   std::vector<float> gradient(50000);
   for (size_t i = 0; i < gradient.size(); ++i) {
     gradient[i] = static_cast<float>(RandomBits(i) % 7) - 3;
   }
   test(gradient, 500);
-  // Where the samples are taken the elements are large: too few are guessed.
+  // The sampled elements are large, so the guessed threshold finds too few.
   for (size_t i = 0; i < gradient.size(); ++i) {
     gradient[i] = (i % 24 == 0 ? 100 : 1) + static_cast<float>(i) * 1e-5f;
   }
@@ -358,7 +358,7 @@ TEST(EncodingTest, AGradientThatIsNotFiniteDoesNotSpoilTheNext) {
        {proto::FLOAT16, proto::BFLOAT16, proto::INT8, proto::TOP_K}) {
     for (const float bad : {kNan, kInfinity, -kInfinity, 3.4e38f}) {
       SCOPED_TRACE(absl::StrCat(proto::Encoding_Name(encoding), " of ", bad));
-      // 20 elements: whole vectors and a rest.
+      // 20 elements: whole vectors and a remainder.
       Sender sender(encoding, 2, 20);
       std::vector<float> gradient(20, 0.25f);
       for (const size_t at : {0, 7, 12, 19}) gradient[at] = bad;
@@ -384,7 +384,7 @@ TEST(EncodingTest, ReadsFromAnywhereInAChainThatIsCutAnywhere) {
     const EncodedElements whole = sender.Send(gradient);
     const std::vector<float> values = Decoded(whole);
     for (uint32_t round = 0; round < 20; ++round) {
-      // Spans of 1 to 64 bytes, each in memory of its own.
+      // Spans of 1 to 64 bytes, each in its own memory.
       Buffer chain;
       for (size_t at = 0; at < whole.data.size();) {
         const size_t size = std::min<size_t>(RandomBits(at, round) % 64 + 1,
@@ -461,21 +461,22 @@ TEST(EncodingTest, RefusesWhatIsNoEncoding) {
   const auto bytes = [](size_t count) { return std::string(count, '\0'); };
   expect(static_cast<proto::Encoding>(17), 1, bytes(4), "encoding 17");
   expect(static_cast<proto::Encoding>(-1), 1, bytes(4), "encoding -1");
-  expect(proto::EXACT, 0, bytes(6), "6 bytes, which is no whole number");
+  expect(proto::EXACT, 0, bytes(6), "6 bytes, which is not a whole number");
   expect(proto::EXACT, 2, bytes(12),
-         "12 bytes, which is 3 elements in EXACT, "
-         "told were 2");
-  expect(proto::FLOAT16, 0, bytes(3), "3 bytes, which is no whole number");
+         "12 bytes, which is 3 elements in EXACT, but the message says 2");
+  expect(proto::FLOAT16, 0, bytes(3), "3 bytes, which is not a whole number");
   expect(proto::BFLOAT16, 3, bytes(4),
-         "is 2 elements in BFLOAT16, told were 3");
+         "is 2 elements in BFLOAT16, but the message says 3");
   for (const size_t rest : {1, 2, 3, 4}) {
     // A scale without elements.
-    expect(proto::INT8, 0, bytes(rest), "no whole number of elements in INT8");
-    expect(proto::INT8, 0, bytes(516 + rest), "no whole number");
+    expect(proto::INT8, 0, bytes(rest),
+           "not a whole number of elements in INT8");
+    expect(proto::INT8, 0, bytes(516 + rest), "not a whole number");
   }
   expect(proto::INT8, 512, bytes(517 + 4), "is 513 elements");
-  expect(proto::TOP_K, 9, bytes(8), "8 bytes, which is no whole number");
-  expect(proto::TOP_K, 65537, bytes(12), "12 bytes, which is no whole number");
+  expect(proto::TOP_K, 9, bytes(8), "8 bytes, which is not a whole number");
+  expect(proto::TOP_K, 65537, bytes(12),
+         "12 bytes, which is not a whole number");
   const auto kept = [](const auto& indices) {
     const size_t width = sizeof(indices[0]);
     return std::string(4 * indices.size(), 'v') +
@@ -494,10 +495,10 @@ TEST(EncodingTest, RefusesWhatIsNoEncoding) {
   expect(proto::TOP_K, 65537, kept(Long{4, 8, 7}), "element 7 after 8");
 }
 
-// Every kind of vectors that this CPU has, beside the plain ones.
+// Compares every kind of vectors that this CPU has with the plain loops.
 class EncodingKernelsTest : public ::testing::TestWithParam<Simd> {
  protected:
-  // What run(simd) makes must not depend on it.
+  // The output of run(simd) must not depend on `simd`.
   template <typename Run>
   void ExpectSame(const Run& run) {
     EXPECT_EQ(run(GetParam()), run(Simd::kPlain));
@@ -518,7 +519,7 @@ TEST_P(EncodingKernelsTest, HalvesHaveTheSameBits) {
   std::iota(all.begin(), all.end(), uint16_t{0});
   for (const HalfFormat format :
        {HalfFormat::kFloat16, HalfFormat::kBfloat16}) {
-    // From an odd address, and with a rest that fills no vector.
+    // From an odd address, and with a remainder that does not fill a vector.
     for (const size_t size :
          {size_t{0}, size_t{1}, size_t{37}, values.size()}) {
       ExpectSame([&](Simd simd) {

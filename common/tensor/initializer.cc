@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>  // sqrt and nextafter alone: IEEE 754 defines their every bit.
+#include <cmath>  // Only sqrt and nextafter, which IEEE 754 defines exactly.
 #include <cstring>
 #include <limits>
 #include <string>
@@ -18,14 +18,15 @@
 namespace holdfast {
 namespace {
 
-// The standard deviation of a standard normal cut at -2 and 2.
+// The standard deviation of a standard normal truncated at -2 and 2.
 constexpr double kTruncatedStddev = 0.87962566103423978;
 // The normal distribution function at -2, and the probability between -2 and 2.
 constexpr double kCdfAtMinus2 = 0.022750131948179209;
 constexpr double kWithin2 = 0.95449973610364158;
 
 // The name fills half of the counter through its digest, so that no two
-// variables share numbers, nor does one with another use of the job's seed.
+// variables share random numbers with each other or with another use of the
+// job's seed.
 std::array<uint32_t, 2> WordsOf(absl::string_view name) {
   const std::string digest =
       Sha256::Hex(absl::StrCat("holdfast initializer ", name));
@@ -54,8 +55,8 @@ class ElementBits {
       const absl::uint128 element = begin + i;
       const absl::uint128 block = element >> kLaneBits;
       const uint64_t low = absl::Uint128Low64(block);
-      // Above 2^64 blocks there are those of rows of tables alone. There the
-      // name's words differ from the name's own in some of their last bits.
+      // Only rows of tables have block numbers of 2^64 and more. For them, some
+      // of the last bits of the name's words are changed.
       const auto high = static_cast<uint32_t>(absl::Uint128High64(block));
       const std::array<uint32_t, kLanes> bits = Philox4x32(
           {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
@@ -88,7 +89,7 @@ float ToFloat(double value) {
 void FillUniform(const ElementBits& bits, absl::uint128 begin, float low,
                  float high, absl::Span<float> values) {
   const double width = static_cast<double>(high) - low;
-  // What is just below `high` may round up to it.
+  // Values just below `high` may round up to it.
   const float greatest = std::nextafter(high, low);
   bits.Visit(begin, values.size(), [&](size_t i, uint32_t word) {
     const float value = ToFloat(low + HalfOpenUnit(word) * width);
@@ -209,8 +210,9 @@ absl::Status Initialize(const proto::Initializer& initializer,
       return FillByVariance(bits, begin, initializer.he().distribution(),
                             2 / fans.in, values);
     case proto::Initializer::kGiven:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "variable \"", name, "\": its first values are given, not made"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable \"", name,
+                       "\": its first values are given, not generated"));
     case proto::Initializer::KIND_NOT_SET:
       break;
   }

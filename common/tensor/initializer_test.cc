@@ -43,7 +43,7 @@ std::string Digest(const std::vector<float>& values) {
   return sha.HexDigest();
 }
 
-// Of a sample: mean, standard deviation and excess kurtosis.
+// The mean, standard deviation and excess kurtosis of a sample.
 struct Moments {
   double mean = 0;
   double stddev = 0;
@@ -81,21 +81,22 @@ struct Law {
   double mean;
   double stddev;
   double kurtosis;
-  // All values lie within, the bounds included; and some lie close to them.
+  // All values are within the bounds, inclusive, and some are close to them.
   double least;
   double greatest;
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Of a standard normal cut at two: the variance is 1 - 4 f(2) / P(|x| < 2) =
-// 0.773741 with f the density, and the fourth moment is 3 variance - 16 f(2) /
-// P(|x| < 2) = 1.416189; hence the excess kurtosis.
+// For a standard normal truncated at 2, the variance is 1 - 4 f(2) / P(|x| < 2)
+// = 0.773741 with f the density, and the fourth moment is 3 variance - 16 f(2)
+// / P(|x| < 2) = 1.416189; hence the excess kurtosis.
 constexpr double kCutStddev = 0.879626;
 constexpr double kCutKurtosis = -0.634463;
 
 // Shape [1000, 1000]: glorot v = 1 / 1000, he v = 2 / 1000; limit sqrt(3 v).
 const Law kLaws[] = {
-    // A uniform distribution has width / sqrt(12) and -1.2.
+    // A uniform distribution has the standard deviation width / sqrt(12) and
+    // the excess kurtosis -1.2.
     {"uniform { low: -1 high: 3 }", 1, 1.154701, -1.2, -1, 3},
     {"normal { mean: 2 stddev: 0.5 }", 2, 0.5, 0, -kInfinity, kInfinity},
     {"truncated_normal { mean: 1 stddev: 3 }", 1, 3 * kCutStddev, kCutKurtosis,
@@ -112,8 +113,9 @@ TEST(InitializerTest, Moments) {
   for (const Law& law : kLaws) {
     const std::vector<float> values = Values(law.initializer, {1000, 1000});
     const Moments moments = MomentsOf(values);
-    // Of 10^6 draws the mean errs by stddev / 1000, the standard deviation by
-    // about stddev / 1414, the kurtosis by 0.005 at most: four times that.
+    // With 10^6 draws the standard error of the mean is stddev / 1000, of the
+    // standard deviation about stddev / 1414, and of the kurtosis at most
+    // 0.005; the limits are four times these.
     EXPECT_NEAR(moments.mean, law.mean, 0.004 * law.stddev) << law.initializer;
     EXPECT_NEAR(moments.stddev, law.stddev, 0.003 * law.stddev)
         << law.initializer;
@@ -133,8 +135,9 @@ TEST(InitializerTest, Moments) {
 TEST(InitializerTest, NormalHasItsQuantiles) {
   std::vector<float> values = Values("normal { stddev: 1 }", {1000, 1000});
   std::sort(values.begin(), values.end());
-  // Share below x is the normal distribution function there; its error is at
-  // most 1 / (2 sqrt(n)) = 0.0005: four times that.
+  // The fraction of values below x is the normal distribution function at x;
+  // its standard error is at most 1 / (2 sqrt(n)) = 0.0005, and the limit is
+  // four times that.
   for (const double x : {-3.0, -2.0, -1.0, -0.3, 0.0, 0.5, 1.5, 2.5}) {
     const double share =
         (std::lower_bound(values.begin(), values.end(), x) - values.begin()) /
@@ -151,7 +154,7 @@ TEST(InitializerTest, NeighboursAndNamesAndSeedsAreUncorrelated) {
     for (size_t i = 0; i + lag < a.size(); ++i) sum += a[i] * b[i + lag];
     return sum / static_cast<double>(a.size());
   };
-  // The error of each is 1 / sqrt(100000) = 0.0032.
+  // The standard error of each is 1 / sqrt(100000) = 0.0032.
   for (const size_t lag : {1, 2, 3, 4, 5, 256}) {
     EXPECT_NEAR(correlation(values, values, lag), 0, 0.013) << lag;
   }
@@ -167,7 +170,7 @@ TEST(InitializerTest, NeighboursAndNamesAndSeedsAreUncorrelated) {
   }
 }
 
-// The limit of a uniform distribution tells the fans: sqrt(6 / (in + out)).
+// The limit of a uniform distribution reveals the fans: sqrt(6 / (in + out)).
 TEST(InitializerTest, FansAreTensorFlows) {
   const struct {
     std::vector<int64_t> shape;
@@ -189,8 +192,8 @@ TEST(InitializerTest, FansAreTensorFlows) {
       EXPECT_GT(greatest, limit * 0.995);
     }
   }
-  // A scalar has fans of 1: limit sqrt(3) of glorot, sqrt(6) of he. Over many
-  // names the greatest comes close.
+  // A scalar has fans of 1: the limit is sqrt(3) for glorot and sqrt(6) for he.
+  // Over many names the greatest value comes close to it.
   float glorot = 0;
   float he = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -204,8 +207,8 @@ TEST(InitializerTest, FansAreTensorFlows) {
 }
 
 TEST(InitializerTest, UniformStaysBelowHigh) {
-  // Between 1 and its successor but one there are two floats to choose from;
-  // half of all draws round up to `high` unless they are held back.
+  // The interval from 1 to the float two steps above it contains two floats;
+  // half of all draws would round up to `high` if they were not limited.
   proto::Initializer initializer;
   const float high = std::nextafter(std::nextafter(1.0f, 2.0f), 2.0f);
   initializer.mutable_uniform()->set_low(1);
@@ -230,7 +233,7 @@ TEST(InitializerTest, HugeParametersStayFinite) {
   }
 }
 
-// Whatever the cuts, a slice holds what the whole holds there.
+// However a variable is cut, a slice has the values of the whole there.
 TEST(InitializerTest, SlicingChangesNothing) {
   const std::vector<int64_t> shape = {37, 29};
   const int64_t count = 37 * 29;
@@ -250,7 +253,7 @@ TEST(InitializerTest, SlicingChangesNothing) {
 }
 
 TEST(InitializerTest, FarElements) {
-  // Beyond 2^34 the block number needs both words of the counter.
+  // From element 2^34 on, the block number needs both words of the counter.
   const int64_t far = (int64_t{1} << 34) + 2;
   std::vector<float> values(6);
   std::vector<float> near(6);
@@ -274,9 +277,10 @@ TEST(InitializerTest, NameAndSeedMatter) {
   EXPECT_NE(Values(uniform, {16}, "a", uint64_t{1} << 32 | 1), values);
 }
 
-// SHA-256 of the little-endian bytes. A change here changes the result of every
-// job there is. Those of uniform, normal and "glorot {}" were also made with
-// Python, from integers, floats and statistics.NormalDist (AS 241 as well).
+// SHA-256 of the little-endian bytes. A change here changes the results of
+// every existing job. Those of uniform, normal and "glorot {}" were also made
+// with Python, from integers, floats and statistics.NormalDist (AS 241 as
+// well).
 TEST(InitializerTest, GoldenBits) {
   const struct {
     std::string initializer;
@@ -357,7 +361,8 @@ TEST(RowInitializerTest, RowsOfATableAreThoseOfAVariable_B3) {
   for (const std::string initializer :
        {"zeros {}", "constant { value: 2.5 }", "uniform { low: -3 high: 5 }",
         "normal { mean: 1 stddev: 2 }", "truncated_normal { stddev: 0.5 }"}) {
-    // Rows that begin inside a block of four numbers, and ones that do not.
+    // Rows that begin inside a block of four random numbers, and rows that do
+    // not.
     for (const uint32_t length : {1, 3, 4, 17}) {
       constexpr int64_t kRows = 9;
       const std::vector<float> whole = Values(initializer, {kRows, length});
@@ -373,8 +378,8 @@ TEST(RowInitializerTest, RowsOfATableAreThoseOfAVariable_B3) {
 
 TEST(RowInitializerTest, EveryIdHasValuesOfItsOwn) {
   const std::string uniform = "uniform { low: 0 high: 1 }";
-  // Of 64 bits; and with rows of 16 elements, ids that differ by 2^62 have
-  // elements whose numbers differ by 2^66, 2^64 blocks.
+  // 64-bit ids. With rows of 16 elements, the element numbers of ids that
+  // differ by 2^62 differ by 2^66, which is 2^64 blocks.
   std::vector<std::vector<float>> rows;
   for (const uint64_t id :
        {uint64_t{0}, uint64_t{1}, uint64_t{1} << 62, uint64_t{2} << 62,
@@ -413,7 +418,7 @@ TEST(InverseNormalCdfTest, KnownQuantiles) {
     double x;
   } kCases[] = {
       {0.5, 0},
-      // Wichura's own checks.
+      // Wichura's own test values.
       {0.25, -0.6744897501960817},
       {0.001, -3.090232306167814},
       {1e-20, -9.262340089798408},
@@ -436,8 +441,9 @@ TEST(InverseNormalCdfTest, KnownQuantiles) {
 }
 
 TEST(InverseNormalCdfTest, UndoesErfc) {
-  // 1/2 erfc(-x / sqrt(2)) in the C library is good to some units in the last
-  // place; relative errors of p are those of x times the slope, below 10 here.
+  // 1/2 erfc(-x / sqrt(2)) in the C library is accurate to a few units in the
+  // last place; relative errors of p are those of x times the slope, below 10
+  // here.
   for (double x = -7; x <= 0; x += 0.001) {
     const double p = 0.5 * std::erfc(-x / std::sqrt(2.0));
     EXPECT_NEAR(InverseNormalCdf(p), x, 1e-14) << x;

@@ -1,4 +1,4 @@
-// The size of a gradient, and whether it is one.
+// The norm of a gradient, and whether it is finite.
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_TENSOR_NORM_H_
@@ -8,17 +8,17 @@
 
 namespace holdfast {
 
-// Whether all of `values` are finite numbers.
+// Whether all `values` are finite.
 bool AllFinite(absl::Span<const float> values);
 
 // The sum of the squares, in double: element i is added to the (i mod 8)-th of
 // eight partial sums, and these are added up in order; so the same values give
-// the same bits, and an element does not wait for the one before it. The square
-// of a float is exact in double, and no sum of them overflows.
+// the same bits, and additions of consecutive elements do not depend on each
+// other. The square of a float is exact in double, and no sum of them
+// overflows.
 double SumOfSquares(absl::Span<const float> values);
 
-// What to multiply a gradient of this `norm` by, so that it has the norm
-// `limit` or less.
+// The factor that scales a gradient of this `norm` down to at most `limit`.
 float ClipFactor(double norm, float limit);
 
 }  // namespace holdfast

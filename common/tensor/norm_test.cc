@@ -29,7 +29,8 @@ TEST(AllFiniteTest, FindsWhatIsNot) {
 TEST(SumOfSquaresTest, IsThatOfAllElements) {
   EXPECT_EQ(SumOfSquares({}), 0);
   EXPECT_EQ(SumOfSquares({-3}), 9);
-  // 1^2 + ... + n^2 = n (n + 1) (2 n + 1) / 6, whole and not whole eights.
+  // 1^2 + ... + n^2 = n (n + 1) (2 n + 1) / 6, for multiples of eight and
+  // others.
   for (const int n : {7, 8, 9, 16, 31}) {
     std::vector<float> values;
     for (int i = 1; i <= n; ++i) values.push_back(i);
@@ -38,10 +39,10 @@ TEST(SumOfSquaresTest, IsThatOfAllElements) {
 }
 
 TEST(SumOfSquaresTest, AddsEveryEighthElementInDouble) {
-  // Doubles from 2^54 on are multiples of 4: what is added to 2^54 is lost up
-  // to
-  // 2. Elements 1 and 9 meet in a partial sum of their own, 1 + 1.5625, before
-  // they are added to that of elements 0 and 8. In one sum all would be lost.
+  // Doubles from 2^54 on are multiples of 4: adding up to 2 to 2^54 has no
+  // effect. Elements 1 and 9 meet in a partial sum of their own, 1 + 1.5625,
+  // before they are added to the sum of elements 0 and 8. In a single sum both
+  // would be lost.
   std::vector<float> values(10, 0);
   values[0] = std::ldexp(1.0f, 27);
   values[8] = 1;

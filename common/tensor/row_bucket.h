@@ -1,5 +1,5 @@
-// Where a row of an embedding table belongs (docs/protocol/tables.md,
-// "Buckets").
+// The bucket and the ps to which a row of an embedding table belongs
+// (docs/protocol/tables.md, "Buckets").
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_TENSOR_ROW_BUCKET_H_
@@ -15,7 +15,7 @@ inline constexpr uint32_t kRowBuckets = uint32_t{1} << kBucketBits;
 // The hash of a row's id: the finalizer of SplitMix64 (Steele, Lea and Flood,
 // "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
 // constants of Stafford's variant 13). A bijection: no two ids share a hash.
-// Fixed for ever, since checkpoints and placement depend on it.
+// It must never change, since checkpoints and placement depend on it.
 constexpr uint64_t HashRowId(uint64_t id) {
   id = (id ^ (id >> 30)) * 0xbf58476d1ce4e5b9;
   id = (id ^ (id >> 27)) * 0x94d049bb133111eb;
@@ -40,7 +40,7 @@ struct BucketRange {
   }
 };
 
-// The buckets that ps `ps` of `num_ps` holds.
+// The buckets that ps number `ps` of `num_ps` holds.
 constexpr BucketRange BucketsOfPs(uint32_t ps, uint32_t num_ps) {
   const auto begin = [num_ps](uint64_t i) {
     return static_cast<uint32_t>(kRowBuckets * i / num_ps);
@@ -48,7 +48,8 @@ constexpr BucketRange BucketsOfPs(uint32_t ps, uint32_t num_ps) {
   return {begin(ps), begin(uint64_t{ps} + 1)};
 }
 
-// Which of `num_ps` ps holds a bucket: the only one whose range contains it.
+// The ps, of `num_ps`, that holds a bucket: the only one whose range contains
+// it.
 constexpr uint32_t PsOfBucket(uint32_t bucket, uint32_t num_ps) {
   return static_cast<uint32_t>(((uint64_t{bucket} + 1) * num_ps - 1) /
                                kRowBuckets);

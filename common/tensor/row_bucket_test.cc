@@ -10,7 +10,8 @@ namespace {
 
 // SplitMix64 adds 0x9e3779b97f4a7c15 to its state and applies the finalizer.
 // Its first numbers from the seed 1234567 are in Rosetta Code, "Pseudo-random
-// numbers/Splitmix64"; that from the seed 0 in the tests of many libraries.
+// numbers/Splitmix64"; the first number from the seed 0 is in the tests of many
+// libraries.
 TEST(RowBucketTest, HashIsThatOfSplitMix64_B2) {
   constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
   EXPECT_EQ(HashRowId(kStep), 0xe220a8397b1dcdaf);
@@ -23,7 +24,7 @@ TEST(RowBucketTest, HashIsThatOfSplitMix64_B2) {
   }
 }
 
-// Checkpoints and placement depend on these.
+// Checkpoints and placement depend on these values.
 TEST(RowBucketTest, BucketsAreFixed_B2) {
   EXPECT_EQ(BucketOfRow(0), 0u);
   EXPECT_EQ(BucketOfRow(0x9e3779b97f4a7c15), 0xe220a8397b1dcdaf >> 50);
@@ -46,9 +47,9 @@ TEST(RowBucketTest, EachBucketIsOnOnePs) {
   }
 }
 
-// Ids as they are handed out, one after the other, fall on buckets as random
-// ones would: chi-square with 16,383 degrees of freedom has a mean of 16,383
-// and a standard deviation of 181.
+// Consecutive ids are spread over the buckets like random ones: chi-square with
+// 16,383 degrees of freedom has a mean of 16,383 and a standard deviation of
+// 181.
 TEST(RowBucketTest, ConsecutiveIdsSpread) {
   constexpr uint64_t kPerBucket = 16;
   std::vector<uint64_t> count(kRowBuckets);

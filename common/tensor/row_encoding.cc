@@ -14,11 +14,11 @@
 namespace holdfast {
 namespace {
 
-// A row of INT8: its scale, float32, and its elements.
+// A row in INT8 consists of its scale, a float32, and its elements.
 constexpr size_t kScaleBytes = sizeof(float);
 constexpr float kMost = 127;
 
-// Apart from the numbers by which first values are made.
+// Separates these random numbers from those of first values.
 constexpr uint32_t kDomain = 0x726f7738;
 
 Buffer InMemory(absl::Span<const float> values) {
@@ -26,7 +26,7 @@ Buffer InMemory(absl::Span<const float> values) {
                             nullptr);
 }
 
-// Writes a row.
+// Encodes one row.
 void EncodeInt8(uint64_t id, absl::Span<const float> row,
                 const RowRounding& rounding, char* out) {
   float most = 0;
@@ -47,7 +47,7 @@ void EncodeInt8(uint64_t id, absl::Span<const float> row,
       static_cast<uint32_t>(rounding.seed) ^ kDomain,
       static_cast<uint32_t>(rounding.seed >> 32)};
   for (size_t begin = 0; begin < row.size(); begin += 4) {
-    // Steps have 40 bits, and quarters of a row 14.
+    // Steps have 40 bits, and groups of four elements have 14.
     const std::array<uint32_t, 4> random =
         Philox4x32({static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32),
                     static_cast<uint32_t>(rounding.step),

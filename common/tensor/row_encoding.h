@@ -1,7 +1,7 @@
-// How values and gradients of rows of an embedding table travel
-// (docs/protocol/tables.md, "Encodings").
+// The encodings in which values and gradients of an embedding table's rows are
+// sent (docs/protocol/tables.md, "Encodings").
 //
-// Pure functions; safe from any thread. All CPUs give the same bits.
+// Pure functions; safe from any thread. The bits are the same on all CPUs.
 #ifndef HOLDFAST_COMMON_TENSOR_ROW_ENCODING_H_
 #define HOLDFAST_COMMON_TENSOR_ROW_ENCODING_H_
 
@@ -14,33 +14,35 @@
 
 namespace holdfast {
 
-// Whether a table may have its gradients pushed, or its values pulled, so.
+// Whether a table's gradients may be pushed, or its values pulled, in this
+// encoding.
 bool IsRowPush(proto::Encoding encoding);
 bool IsRowPull(proto::Encoding encoding);
 
-// Bytes of a row of `length` values in one of these.
+// The number of bytes of a row of `length` values in one of these encodings.
 size_t EncodedRowBytes(proto::Encoding encoding, size_t length);
 
-// By which INT8 rounds: what it makes of a gradient follows from these, the
-// row's id and the element.
+// Determines how INT8 rounds: its random numbers depend only on these fields,
+// the row's id and the element's index.
 struct RowRounding {
-  // Of the declaration.
+  // The declaration's seed.
   uint64_t seed = 0;
-  // On whose parameters the gradient was computed.
+  // The step on whose parameters the gradient was computed.
   uint64_t step = 0;
 };
 
-// Gradients of rows, as many as `ids`, each of `length`.
+// Encodes the gradients of rows `ids`, each of `length` values.
 //
-// INT8 divides a row by its greatest magnitude's 127th part, and rounds each
-// element up or down at random, so that the mean of what is sent is the
-// gradient. Of a row with a number that is not finite all is sent as NaN.
+// INT8 divides a row by 1/127 of its greatest magnitude, and rounds each
+// element up or down at random, so that the expected value of the encoded row
+// is the gradient. If any value of a row is not finite, the whole row is sent
+// as NaN.
 Buffer EncodeRows(proto::Encoding encoding, size_t length,
                   absl::Span<const uint64_t> ids, absl::Span<const float> rows,
                   const RowRounding& rounding);
 
-// Writes the elements of rows of `length` each. `bytes` are whole rows, and
-// `rows` has room for them.
+// Decodes rows of `length` elements each. `bytes` must contain whole rows, and
+// `rows` must have room for them.
 void DecodeRows(proto::Encoding encoding, size_t length, const Buffer& bytes,
                 float* rows);
 

@@ -61,13 +61,13 @@ TEST(RowEncodingTest, Int8FollowsFromSeedStepIdAndElement_B16) {
     return ThereAndBack(proto::INT8, 6, {id}, row, {seed, step});
   };
   EXPECT_EQ(at(1, 2, 40), at(1, 2, 40));
-  // Beside whatever rows it is sent.
+  // Whichever rows it is sent with.
   std::vector<float> two(12, 3.0f);
   std::copy(row.begin(), row.end(), two.begin() + 6);
   const std::vector<float> second =
       ThereAndBack(proto::INT8, 6, {2, 40}, two, {1, 2});
   EXPECT_EQ(std::vector<float>(second.begin() + 6, second.end()), at(1, 2, 40));
-  // With other seeds, steps and ids they are mostly others.
+  // With other seeds, steps and ids, most of the values differ.
   int same_seed = 0, same_step = 0, same_id = 0;
   for (uint64_t i = 0; i < 32; ++i) {
     same_seed += at(i, 2, 40) == at(i + 1, 2, 40);
@@ -77,7 +77,7 @@ TEST(RowEncodingTest, Int8FollowsFromSeedStepIdAndElement_B16) {
   EXPECT_LT(same_seed, 8);
   EXPECT_LT(same_step, 8);
   EXPECT_LT(same_id, 8);
-  // Written down: other bits would make other models.
+  // Golden bits: other bits would give other models.
   EXPECT_THAT(at(1, 2, 40), ElementsAre(127, 1, 0, 0, 1, 0));
   EXPECT_THAT(at(1, uint64_t{1} << 39, 40), ElementsAre(127, 1, 1, 1, 0, 1));
 }

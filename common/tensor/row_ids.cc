@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxVarint = 10;
 
-// Writes `value` to `to`, and returns the byte behind it.
+// Writes `value` at `to`, and returns the address after it.
 char* WriteVarint(uint64_t value, char* to) {
   while (value >= 0x80) {
     *to++ = static_cast<char>(value | 0x80);
@@ -20,13 +20,13 @@ char* WriteVarint(uint64_t value, char* to) {
   return to;
 }
 
-// Reads a varint at `*at`, which it moves behind it. False when it is cut off,
-// above 2^64 - 1, or longer than need be.
+// Reads a varint at `*at`, and moves `*at` past it. Returns false if the varint
+// is truncated, above 2^64 - 1, or longer than necessary.
 bool ReadVarint(const uint8_t** at, const uint8_t* end, uint64_t* value) {
   uint64_t result = 0;
   for (size_t i = 0; i < kMaxVarint && *at < end; ++i) {
     const uint8_t byte = *(*at)++;
-    // Of the last one bit is left.
+    // Only one bit of the last byte may be used.
     if (i == kMaxVarint - 1 && byte > 1) return false;
     result |= uint64_t{byte & 0x7fu} << (7 * i);
     if (byte < 0x80) {
@@ -41,7 +41,7 @@ bool ReadVarint(const uint8_t** at, const uint8_t* end, uint64_t* value) {
 
 std::string EncodeRowIds(absl::Span<const uint64_t> ids) {
   std::string bytes;
-  // Enough for ids that are close; others make it grow.
+  // Enough for ids that are close together; for others the string grows.
   bytes.reserve(ids.size() * 2 + kMaxVarint);
   char buffer[4096];
   char* at = buffer;

@@ -1,4 +1,4 @@
-// Ids of rows as bytes (docs/protocol/tables.md, "Ids").
+// The encoding of row ids (docs/protocol/tables.md, "Ids").
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_TENSOR_ROW_IDS_H_
@@ -14,14 +14,15 @@
 
 namespace holdfast {
 
-// The bytes of ids that rise: of the first the id itself, of each other the
-// difference to the one before less 1, as varints of 1 to 10 bytes (7 bits a
-// byte, the lowest first; 0x80 is set in all but the last).
+// Encodes ids in increasing order: the first id itself, and for each other id
+// its difference from the previous one minus 1, as varints of 1 to 10 bytes (7
+// bits per byte, lowest first; 0x80 is set in all but the last byte).
 std::string EncodeRowIds(absl::Span<const uint64_t> ids);
 
-// The `count` ids that `bytes` are the encoding of, and the only one.
-// Errors: INVALID_ARGUMENT for bytes that EncodeRowIds does not write for so
-// many ids. No memory is taken before there are bytes enough for them.
+// The `count` ids that `bytes` encode; each list of ids has exactly one
+// encoding.
+// Errors: INVALID_ARGUMENT for bytes that EncodeRowIds would not write for
+// `count` ids. No memory is allocated unless there are at least `count` bytes.
 absl::StatusOr<std::vector<uint64_t>> DecodeRowIds(absl::string_view bytes,
                                                    uint64_t count);
 

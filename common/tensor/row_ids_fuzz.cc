@@ -1,7 +1,7 @@
-// libFuzzer: what DecodeRowIds takes is the encoding of what it gives. Run by
-// row_ids_fuzz_test.sh.
+// A libFuzzer target: bytes that DecodeRowIds accepts must be the encoding of
+// its result. Run by row_ids_fuzz_test.sh.
 //
-// An input is: how many ids are claimed, byte 0; and their bytes.
+// Byte 0 of an input is the claimed number of ids; their bytes follow.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,11 +24,11 @@ void Expect(bool holds, const char* what) {
 void Check(uint64_t count, absl::string_view bytes) {
   const absl::StatusOr<std::vector<uint64_t>> ids = DecodeRowIds(bytes, count);
   if (!ids.ok()) return;
-  Expect(ids->size() == count, "another number of ids");
+  Expect(ids->size() == count, "wrong number of ids");
   Expect(std::is_sorted(ids->begin(), ids->end()) &&
              std::adjacent_find(ids->begin(), ids->end()) == ids->end(),
-         "ids do not rise");
-  Expect(EncodeRowIds(*ids) == bytes, "encoded otherwise");
+         "ids are not increasing");
+  Expect(EncodeRowIds(*ids) == bytes, "encoded differently");
 }
 
 }  // namespace
@@ -36,11 +36,12 @@ void Check(uint64_t count, absl::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  // In memory of its own size, so that no byte beside it can be read unseen.
+  // In memory of exactly this size, so that reads past the end are detected.
   const std::vector<char> bytes(data + 1, data + size);
   const absl::string_view view(bytes.data(), bytes.size());
   holdfast::Check(data[0], view);
-  // As many as there are ends of varints, which is what most inputs have.
+  // The number of bytes that end a varint, which is the right count for most
+  // inputs.
   holdfast::Check(std::count_if(bytes.begin(), bytes.end(),
                                 [](char byte) { return byte >= 0; }),
                   view);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the fuzzer $1, always on the same inputs. One that crashes it fails the test, and
-# is kept in the test's outputs: give its path to the program to see it again.
+# Runs the fuzzer $1, always on the same inputs. An input that crashes it fails the test and is kept
+# in the test's outputs: pass its path to the program to reproduce the crash.
 set -euo pipefail
 
 seeds="$(mktemp -d "${TEST_TMPDIR:-/tmp}/seeds.XXXXXX")"

@@ -40,7 +40,7 @@ TEST(RowIdsTest, BytesByHand) {
       {{127}, "\x7f"},
       // 300 = 2 * 128 + 44, protobuf's own example of a varint.
       {{300}, "\xac\x02"},
-      // Ids one after the other take a byte of 0 each.
+      // Consecutive ids take a byte of 0 each.
       {{5, 6, 7}, std::string("\x05\0\0", 3)},
       {{5, 134}, "\x05\x80\x01"},
       {{kMax}, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"},
@@ -57,13 +57,13 @@ TEST(RowIdsTest, BytesByHand) {
 }
 
 TEST(RowIdsTest, WhatIsNotAnEncoding_B4_B12) {
-  // Claimed by a peer; nothing is allocated for it.
+  // A peer's claim, for which nothing is allocated.
   EXPECT_THAT(Error("\x05", 1'000'000'000),
               HasSubstr("1 bytes are too few for the ids of 1000000000 rows"));
   EXPECT_THAT(Error("", 1), HasSubstr("too few"));
   EXPECT_THAT(Error("\x80", 1), HasSubstr("id 0 of 1"));
   EXPECT_THAT(Error("\x05\x80", 2), HasSubstr("id 1 of 2"));
-  // Longer than need be: 5 in two bytes, and 0.
+  // Longer than necessary: 5 in two bytes, and 0 in two.
   EXPECT_THAT(Error(absl::string_view("\x85\0", 2), 1), HasSubstr("shortest"));
   EXPECT_THAT(Error(absl::string_view("\x80\0", 2), 1), HasSubstr("shortest"));
   // 2^64, and eleven bytes.
@@ -81,8 +81,8 @@ TEST(RowIdsTest, WhatIsNotAnEncoding_B4_B12) {
   EXPECT_THAT(Error("\x05\x05", 1), HasSubstr("1 bytes follow"));
 }
 
-// Whatever decodes is the encoding of what it decodes to, so there is one for
-// each list of ids; and what does not is refused.
+// Bytes that decode are the encoding of the ids they decode to, so there is one
+// for each list of ids; all other bytes are rejected.
 void Check(const std::string& bytes, uint64_t count) {
   const absl::StatusOr<std::vector<uint64_t>> ids = DecodeRowIds(bytes, count);
   if (!ids.ok()) return;
@@ -124,7 +124,7 @@ TEST(RowIdsTest, RandomBytes_B4) {
     std::string bytes;
     for (uint32_t j = 0; j < shape[0] % 24; ++j) {
       const uint32_t random = Philox4x32({i, j}, {4})[0];
-      // Mostly such that numbers are long, or at their ends.
+      // Mostly bytes that make varints long, or that end them.
       constexpr uint8_t kBytes[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0xff, 0xff};
       bytes.push_back(static_cast<char>(random % 2 == 0 ? kBytes[random >> 29]
                                                         : random >> 24));

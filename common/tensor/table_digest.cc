@@ -7,7 +7,7 @@
 namespace holdfast {
 
 #if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Rows are digested as they lie in memory, which must be little-endian."
+#error "Rows are digested as stored in memory, which must be little-endian."
 #endif
 
 void RowsDigest::Add(uint64_t id, absl::Span<const float> values) {

@@ -10,9 +10,9 @@
 
 namespace holdfast {
 
-// The digest of a bucket of an embedding table, whose rows come in the order of
-// ids: the SHA-256, as 64 lower-case hexadecimal digits, of id (8 bytes) and
-// values of each, little-endian.
+// The digest of a bucket of an embedding table: the SHA-256, as 64 lower-case
+// hexadecimal digits, of the id (8 bytes) and the values of each row,
+// little-endian. Rows must be added in the order of their ids.
 //
 // Thread-compatible.
 class RowsDigest {
@@ -25,8 +25,8 @@ class RowsDigest {
   Sha256 sha256_;
 };
 
-// The digest of a table, from those of all its buckets in order, whichever ps
-// they are on: the SHA-256, as 64 hexadecimal digits, of
+// The digest of a table, computed from the digests of all its buckets in order,
+// whichever ps holds them: the SHA-256, as 64 hexadecimal digits, of
 //
 //   table  = name 0x00 "[" "*" "," row_length "]" 0x00 bucket*
 //   bucket = 64 hexadecimal digits

@@ -12,23 +12,23 @@
 
 namespace holdfast {
 
-// A range of a variable, or rows of a table, with its values:
-// proto::TensorPart, whose bytes are a Buffer.
+// A range of a variable, or rows of a table, with their values: a
+// proto::TensorPart whose bytes are in a Buffer.
 struct TensorPiece {
   std::string variable;
-  // Of the whole variable.
+  // The shape of the whole variable.
   std::vector<int64_t> shape;
   proto::DataType dtype = proto::FLOAT32;
   // Index of the first element in the whole variable.
   uint64_t begin = 0;
   proto::Encoding encoding = proto::EXACT;
-  // Elements; 0 where `data` tells.
+  // The number of elements; 0 if it follows from `data`.
   uint64_t size = 0;
   Buffer data;
-  // Set: `data` is that of rows of the embedding table `variable`.
+  // If set, `data` holds these rows of the embedding table `variable`.
   std::optional<proto::RowIds> rows;
-  // On the wire, in place of `data`: where the bytes lie in memory that both
-  // sides can read (docs/protocol/same_host.md).
+  // On the wire, in place of `data`: the location of the bytes in memory that
+  // both sides can read (docs/protocol/same_host.md).
   std::optional<proto::SharedBytes> shared;
 };
 

@@ -21,7 +21,7 @@ QuantizedWeights QuantizeWeights(absl::Span<const float> weights,
   }
   for (float& scale : quantized.scales) {
     scale = scale == 0 ? 1 : scale / kMostPositive;
-    // The largest of denormal weights.
+    // The quotient can underflow to 0 if all weights are denormal.
     if (scale == 0) scale = 1;
   }
   quantized.values.resize(weights.size());

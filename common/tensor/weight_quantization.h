@@ -13,24 +13,25 @@ namespace holdfast {
 // around 0 (Krishnamoorthi 2018, "Quantizing deep convolutional networks for
 // efficient inference", 2.1.1 and 3.1):
 //
-//   scales[c]    = max over i of |w[i, c]| / 127, or 1 where all are 0
-//   values[i, c] = w[i, c] / scales[c], rounded to the nearest, half to even
+//   scales[c]    = max over i of |w[i, c]| / 127, or 1 if all are 0
+//   values[i, c] = w[i, c] / scales[c], rounded to nearest, ties to even
 //
-// A value stands for values[i, c] scales[c].
+// The quantized weight is values[i, c] scales[c].
 struct QuantizedWeights {
   std::vector<int8_t> values;
   std::vector<float> scales;
 };
 
-// `weights` are finite, row-major, and a multiple of `channels` in number.
+// `weights` must be finite and row-major, and their number a multiple of
+// `channels`.
 QuantizedWeights QuantizeWeights(absl::Span<const float> weights,
                                  int64_t channels);
 
-// Replaces `weights` by what their 8-bit integers stand for.
+// Replaces `weights` with the values that their 8-bit integers represent.
 void RoundToQuantized(int64_t channels, absl::Span<float> weights);
 
-// Whether `variable` is one that quantisation rounds, a matrix or a kernel: its
-// last dimension is the channels. Biases, scales and the like stay float32.
+// Whether quantization applies to `variable`: a matrix or a kernel, whose last
+// dimension is the channels. Biases, scales and the like stay float32.
 bool IsQuantizable(const proto::Variable& variable);
 
 }  // namespace holdfast

@@ -37,7 +37,7 @@ TEST(QuantizeWeightsTest, RoundingErrsByHalfAScaleAtMost) {
               0.501f * quantized.scales[i % 2])
         << i;
   }
-  // What is rounded already stays as it is.
+  // Values that are already rounded do not change.
   std::vector<float> again = rounded;
   RoundToQuantized(2, absl::MakeSpan(again));
   EXPECT_EQ(again, rounded);

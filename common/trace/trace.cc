@@ -22,7 +22,7 @@ struct Range {
   absl::Time end;
 };
 
-// What any of the ranges covers, in order.
+// The union of the ranges, in order.
 std::vector<Range> Union(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -43,7 +43,7 @@ absl::Duration Length(const std::vector<Range>& ranges) {
   return length;
 }
 
-// Of two that each are in order, what both cover.
+// The length of the intersection of two lists of ranges, each in order.
 absl::Duration CommonLength(const std::vector<Range>& a,
                             const std::vector<Range>& b) {
   absl::Duration length;
@@ -56,7 +56,7 @@ absl::Duration CommonLength(const std::vector<Range>& a,
   return length;
 }
 
-// Of a thread that nobody has named to the tracer.
+// The name of a thread for which NameThread was not called.
 std::string NameOfThisThread() {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof(name));
@@ -111,7 +111,7 @@ void Tracer::AddTo(Track track, TraceSpan span) {
     if (!options_.on_demand) {
       LOG_IF(WARNING, dropped_ == 1)
           << "the trace is full: it has " << spans_.size()
-          << " spans, and what comes is not recorded any more";
+          << " spans, and later ones are not recorded";
       return;
     }
     dropped_until_ = std::max(dropped_until_, spans_.front().span.end);
@@ -209,7 +209,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(
     const std::string& path, Tracer::Options options) {
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  // Not yet emptied: another process may be at work on it.
+  // Not truncated yet, because another process may be writing it.
   std::FILE* const file = descriptor < 0 ? nullptr : fdopen(descriptor, "w");
   if (file == nullptr) {
     return absl::InvalidArgumentError(
@@ -218,9 +218,9 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     std::fclose(file);
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": another process does"));
+        absl::StrCat("cannot write ", path, ": another process is writing it"));
   }
-  // Of what is no regular file, as /dev/stderr, there is nothing to empty.
+  // Files that are not regular, such as /dev/stderr, cannot be truncated.
   if (ftruncate(descriptor, 0) != 0 && errno != EINVAL) {
     LOG(WARNING) << "cannot empty " << path << ": " << std::strerror(errno);
   }
@@ -245,12 +245,13 @@ void TraceFile::Finish() {
   }
   const Tracer::Overlap overlap = tracer_.overlap();
   const std::optional<double> hidden = overlap.hidden();
-  LOG(INFO) << "the trace is in " << path_ << "; computed for "
-            << absl::FormatDuration(overlap.compute) << ", RPCs for "
-            << absl::FormatDuration(overlap.rpc)
+  LOG(INFO) << "the trace is in " << path_
+            << "; computation: " << absl::FormatDuration(overlap.compute)
+            << ", RPCs: " << absl::FormatDuration(overlap.rpc)
             << (hidden.has_value()
-                    ? absl::StrFormat(", of which %.1f %% behind computation",
-                                      100 * *hidden)
+                    ? absl::StrFormat(
+                          ", of which %.1f %% was hidden behind computation",
+                          100 * *hidden)
                     : "");
 }
 

@@ -24,28 +24,30 @@
 
 namespace holdfast {
 
-// What a process did when: spans on tracks, in memory until they are written as
-// a file of Chrome's Trace Event Format, which Perfetto and chrome://tracing
-// show.
+// Records what a process does and when: spans on tracks, kept in memory until
+// they are written to a file in Chrome's Trace Event Format, which Perfetto and
+// chrome://tracing show.
 //
-// Whoever can be traced has a pointer to one, null where nothing is recorded:
-// then a span costs a comparison. One that records on demand and does not,
-// costs the reading of an atomic; otherwise a span takes about a microsecond.
+// Code that can be traced has a pointer to a tracer, which is null if nothing
+// is recorded: then a span costs a comparison. An on-demand tracer that is not
+// recording costs reading an atomic; otherwise a span takes about a
+// microsecond.
 //
 // Thread-safe.
 class Tracer {
  public:
   struct Options {
-    // Spans kept: the first, on demand the newest. Others are counted and
-    // dropped. One takes about 200 bytes, here and in the file.
+    // The maximum number of spans kept: the first ones, or the newest if
+    // on_demand. Others are counted and dropped. A span takes about 200 bytes,
+    // in memory and in the file.
     int64_t max_spans = 500'000;
-    // Records between Begin and End alone, as for a trace of the whole cluster.
-    // Otherwise from its construction on.
+    // Records only between Begin and End, as for a trace of the whole cluster.
+    // Default: records from construction on.
     bool on_demand = false;
     // Default: the machine's monotonic clock, so that traces of processes of
-    // one machine have one time line.
+    // one machine have the same time line.
     const Clock* clock = nullptr;
-    // Of the file: the process in which its spans lie.
+    // The id and the name of the process that has the spans in the file.
     int64_t process = 0;
     std::string process_name;
   };
@@ -53,16 +55,17 @@ class Tracer {
   using TrackKind = TraceTrack::Kind;
   using Track = int;
 
-  // Time in which an operation of a backend ran, and in which an RPC was under
-  // way: of each the union of its spans, and the intersection of both. Where no
-  // backend has run, the model's spans (kModel) stand for its operations.
+  // The time in which an operation of a backend ran, the time in which an RPC
+  // was in progress (each is the union of their spans), and the intersection of
+  // both. If no backend has run, the model's spans (kModel) count as
+  // operations.
   struct Overlap {
     absl::Duration compute;
     absl::Duration rpc;
     absl::Duration both;
 
-    // Of the communication, what is hidden behind computation: both / rpc.
-    // Absent without any.
+    // The fraction of communication that is hidden behind computation: both /
+    // rpc. Absent if there was no communication.
     std::optional<double> hidden() const;
   };
 
@@ -73,36 +76,36 @@ class Tracer {
 
   absl::Time Now() const { return clock_->Now(); }
 
-  // Whether a span that is added is kept. Whoever would make one may ask first.
+  // Whether added spans are kept. Callers may check this before they make one.
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  // In the file tracks stand in the order in which they were added.
+  // In the file, tracks are in the order in which they were added.
   Track AddTrack(std::string name, TrackKind kind);
   void Add(Track track, TraceSpan span);
 
-  // Of what the calling thread does. Made with its first span, or by this, with
-  // a name of its own; a later name replaces an earlier one.
+  // Names the track of the calling thread, which is made by this call or with
+  // the thread's first span; a later name replaces an earlier one.
   void NameThread(std::string name);
-  // Adds to that track.
+  // Adds a span to the calling thread's track.
   void AddHere(TraceSpan span);
 
-  // On demand. Records from here on; what was recorded before is forgotten.
+  // If on_demand: records from here on, and discards earlier spans.
   void Begin();
 
   struct Recorded {
-    // All, in the order in which they were added.
+    // All tracks, in the order in which they were added.
     std::vector<TraceTrack> tracks;
-    // Spans that ended before this were dropped. Absent: none was.
+    // Spans that ended before this may have been dropped; absent if none was.
     std::optional<absl::Time> complete_from;
   };
-  // On demand. Records no more, and hands out the spans that had not ended at
-  // `from` and had begun at `until`.
+  // If on_demand: stops recording, and returns the spans that overlap [from,
+  // until].
   Recorded End(absl::Time from, absl::Time until);
 
   Overlap overlap() const;
   int64_t dropped() const;
 
-  // The file's content.
+  // The contents of the file.
   std::string ToJson() const;
 
  private:
@@ -130,15 +133,15 @@ class Tracer {
   // In the order in which they were added.
   std::deque<Stored> spans_ ABSL_GUARDED_BY(mutex_);
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
-  // On demand: when the last of them had ended.
+  // If on_demand: the latest end of a dropped span.
   absl::Time dropped_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
-// What a thread does from the object's construction to its end, on the thread's
+// A span from the object's construction to its destruction, on the thread's
 // track.
 class ScopedTrace {
  public:
-  // With a null `tracer` it does nothing. `name` must outlive it.
+  // With a null `tracer` it does nothing. `name` must outlive the object.
   ScopedTrace(Tracer* tracer, TraceKind kind, absl::string_view name)
       : tracer_(tracer != nullptr && tracer->recording() ? tracer : nullptr),
         kind_(kind),
@@ -167,20 +170,20 @@ class ScopedTrace {
   TraceSpan::Args args_;
 };
 
-// A tracer with the file that it ends in, which is there, empty, from the
-// beginning. Thread-safe.
+// A tracer with its output file, which exists, empty, from the beginning.
+// Thread-safe.
 class TraceFile {
  public:
   // Errors: INVALID_ARGUMENT, with the file's name, when it cannot be opened or
-  // is another process'.
+  // another process is writing it.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(
       const std::string& path, Tracer::Options options);
   ~TraceFile();
 
   Tracer* tracer() { return &tracer_; }
 
-  // Writes what has been recorded so far. Once: later calls do nothing. Logs
-  // what the trace shows, and what went wrong.
+  // Writes what has been recorded so far; later calls do nothing. Logs a
+  // summary of the trace, and errors.
   void Finish();
 
  private:
@@ -190,7 +193,7 @@ class TraceFile {
   const std::string path_;
   Tracer tracer_;
   absl::Mutex mutex_;
-  // Null once it is written.
+  // Null once the trace is written.
   std::FILE* file_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -36,8 +36,8 @@ std::string Microseconds(absl::Duration duration) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// By their beginnings; of those that begin together the longest first, within
-// which the others lie.
+// Sorts spans by their beginnings; of those that begin together the longest is
+// first, because it contains the others.
 std::vector<const TraceSpan*> InOrder(std::vector<const TraceSpan*> order) {
   // A span is added when it ends, so of equals the later one is the outer one.
   std::reverse(order.begin(), order.end());
@@ -48,11 +48,12 @@ std::vector<const TraceSpan*> InOrder(std::vector<const TraceSpan*> order) {
   return order;
 }
 
-// Spreads spans over lanes, in each of which they follow one another or, with
-// `nested`, lie within one another. The lane of each, in their order.
+// Distributes spans over lanes so that in each lane they follow one another or,
+// if `nested`, may contain one another. Returns the lane of each span, in
+// order.
 std::vector<int> Lanes(const std::vector<const TraceSpan*>& spans,
                        bool nested) {
-  // By lane: the ends of spans that are not over.
+  // For each lane, the ends of the spans that are still open.
   std::vector<std::vector<absl::Time>> open;
   std::vector<int> lanes;
   lanes.reserve(spans.size());
@@ -86,7 +87,7 @@ std::string Event(const TraceSpan& span, int64_t process, int thread) {
       ",\"tid\":", thread, ",\"args\":{", absl::StrJoin(args, ","), "}}");
 }
 
-// Says something about a process or thread.
+// A metadata event about a process or thread.
 std::string Metadata(absl::string_view what, int64_t process, int thread,
                      const std::string& args) {
   return absl::StrCat("{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", process,
@@ -99,7 +100,7 @@ struct Drawn {
   int thread = 0;
 };
 
-// An end of an arrow: `phase` "s" where it begins, "f" where it points to.
+// One end of an arrow: `phase` is 's' at its start and 'f' at its target.
 std::string ArrowEnd(const TraceArrow& arrow, size_t id, char phase,
                      const TraceSpan& span, const Drawn& drawn) {
   return absl::StrCat("{\"ph\":\"", std::string(1, phase),
@@ -131,7 +132,7 @@ std::string ToChromeTrace(absl::Span<const TraceProcess> processes,
                           absl::Span<const TraceArrow> arrows,
                           absl::string_view other_data) {
   std::vector<std::string> events;
-  // Of spans that arrows begin or end at.
+  // The places of the spans at which arrows begin or end.
   std::map<const TraceSpan*, Drawn> drawn;
   const auto span_at = [&](const TraceArrow::Place& place) {
     return processes[place.process].rows[place.row].spans[place.span];

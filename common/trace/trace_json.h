@@ -14,9 +14,9 @@
 
 namespace holdfast {
 
-// A process of a file. Its rows stand in this order.
+// A process in a file. Its rows appear in this order.
 struct TraceProcess {
-  // As a TraceTrack, in the order in which the spans ended.
+  // Like a TraceTrack; the spans are in the order in which they ended.
   struct Row {
     std::string name;
     TraceTrack::Kind kind = TraceTrack::Kind::kNested;
@@ -28,9 +28,9 @@ struct TraceProcess {
   std::vector<Row> rows;
 };
 
-// From the beginning of one span to another.
+// An arrow from the beginning of one span to the beginning of another.
 struct TraceArrow {
-  // Indices of process, row and span.
+  // The indices of process, row and span.
   struct Place {
     size_t process = 0;
     size_t row = 0;
@@ -42,11 +42,12 @@ struct TraceArrow {
   Place to;
 };
 
-// A string of JSON (RFC 8259). Bytes that are no ASCII are left as they are.
+// `text` as a JSON string (RFC 8259). Bytes that are not ASCII are left
+// unchanged.
 std::string QuotedForJson(absl::string_view text);
 
-// The content of a file. `other_data`: members of a JSON object that belong to
-// the whole trace, as `"a":1,"b":2`; may be empty.
+// The contents of a file. `other_data` are members of a JSON object for the
+// whole trace, such as `"a":1,"b":2`; may be empty.
 std::string ToChromeTrace(absl::Span<const TraceProcess> processes,
                           absl::Span<const TraceArrow> arrows,
                           absl::string_view other_data);

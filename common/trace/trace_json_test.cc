@@ -45,7 +45,7 @@ TEST(TraceJsonTest, ProcessesHaveRowsOfTheirOwn) {
                                   "a ps: pushes: 12 to 18"));
   EXPECT_NE(trace.events[0].thread, trace.events[1].thread);
   EXPECT_EQ(trace.data.at("a"), 3);
-  // From one to the other, at their beginnings.
+  // From one span to the other, at their beginnings.
   EXPECT_THAT(json, HasSubstr(R"({"ph":"s","name":"Push","cat":"flow","id":1,)"
                               R"("ts":10.000,"pid":1,"tid":1})"));
   EXPECT_THAT(json, HasSubstr(R"({"ph":"f","name":"Push","cat":"flow","id":1,)"

@@ -9,14 +9,14 @@
 namespace holdfast {
 namespace {
 
-// As the rules of proto/trace.proto have it.
+// These must agree with the rules in proto/trace.proto.
 constexpr int kSpansPerPart = 1024;
 constexpr int kMostTracks = 1024;
 constexpr size_t kMostArgs = 8;
 constexpr size_t kMostNameBytes = 64;
 constexpr size_t kMostErrorBytes = 256;
 
-// Errors may be a stranger's words.
+// Errors may contain text from other programs.
 std::string Plain(absl::string_view text, size_t most) {
   std::string plain(text.substr(0, most));
   for (char& c : plain) {
@@ -59,7 +59,7 @@ void Fill(const TraceSpan& from, uint32_t track, proto::TraceSpan* span) {
 
 }  // namespace
 
-// What a clock says before its epoch is nothing that anybody has recorded.
+// No span is recorded before the clock's epoch.
 int64_t ToTraceNanos(absl::Time time) {
   return std::max<int64_t>(absl::ToUnixNanos(time), 0);
 }

@@ -1,5 +1,5 @@
-// What a task has recorded for a trace of the whole cluster, as it crosses the
-// wire (proto/trace.proto).
+// A task's share of a trace of the whole cluster, as sent on the wire
+// (proto/trace.proto).
 #ifndef HOLDFAST_COMMON_TRACE_TRACE_PARTS_H_
 #define HOLDFAST_COMMON_TRACE_TRACE_PARTS_H_
 
@@ -13,19 +13,20 @@
 
 namespace holdfast {
 
-// Spans that a task keeps for a trace of the cluster: the newest. They take
-// some 4 MB while the trace is recorded, and 2 MB on their way.
+// The maximum number of spans that a task keeps for a trace of the cluster, the
+// newest ones. They take about 4 MB while the trace is recorded, and 2 MB on
+// the wire.
 inline constexpr int64_t kMaxClusterTraceSpans = 20'000;
 
-// Add `offset` to a time of the task's clock to have that of ps 0; it may be
-// off by `error`, either way.
+// Adding `offset` to a time of the task's clock gives the time of ps 0's clock,
+// within plus or minus `error`.
 struct ClockReading {
   absl::Duration offset;
   absl::Duration error;
 };
 
-// In pieces as small as the proto wants them, at least one. Tracks without
-// spans are left out, and so are spans beyond kMaxClusterTraceSpans.
+// Divides the tracks into at least one part, each within the proto's limits.
+// Tracks without spans and spans beyond kMaxClusterTraceSpans are left out.
 std::vector<proto::TracePart> ToTraceParts(
     const std::vector<TraceTrack>& tracks, const ClockReading& clock,
     std::optional<absl::Time> complete_from);

@@ -82,7 +82,7 @@ TEST(TracePartsTest, MoreSpansAreMoreParts) {
   EXPECT_EQ(spans, kMaxClusterTraceSpans);
 }
 
-// What others may call things is cut to what the rules allow.
+// Names and errors are truncated to the lengths that the rules allow.
 TEST(TracePartsTest, LongWordsAreCut) {
   TraceTrack track = TrackOf(std::string(100, 't'), 1);
   track.spans[0].name = std::string(100, 's');

@@ -6,9 +6,9 @@
 
 namespace holdfast {
 
-// What a trace tells of a request of proto/, as far as it has it: `step`,
-// `seat` and `sequence` of a push, by which it can be followed, and the
-// `version` that is pulled.
+// Adds those of the following fields that `request`, a message of proto/, has:
+// `step`, `seat` and `sequence` of a push, by which it can be followed through
+// the trace, and the `version` of a pull.
 void AddRequestArgs(const google::protobuf::Message& request,
                     TraceSpan::Args* args);
 

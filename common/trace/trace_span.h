@@ -11,19 +11,19 @@
 
 namespace holdfast {
 
-// What a span of a trace is (docs/operating/tracing.md). The words stand in the
-// file, as the span's category.
+// The kinds of spans in a trace (docs/operating/tracing.md). The file contains
+// the words in quotes as the spans' categories.
 enum class TraceKind {
-  kStep,     // "step": the work on a step or ticket, from its begin to its end
+  kStep,  // "step": the work on a step or ticket, from its beginning to its end
   kModel,    // "model": a model, or a part of it
   kCompute,  // "compute": an operation of a backend
-  kCopy,     // "copy": to a device or from it
-  kWait,     // "wait": of a thread, for something that others do
+  kCopy,     // "copy": a copy to or from a device
+  kWait,     // "wait": a thread's wait for others
   kRpc,      // "rpc": a call, from the request to the answer
 };
 
 struct TraceSpan {
-  // What else there is to say, as numbers.
+  // Further properties, as numbers.
   using Args = absl::InlinedVector<std::pair<const char*, int64_t>, 3>;
 
   TraceKind kind = TraceKind::kStep;
@@ -32,17 +32,17 @@ struct TraceSpan {
   absl::Time begin;
   absl::Time end;
   Args args;
-  // Of what failed. Empty: it did not.
+  // The error if it failed, otherwise empty.
   std::string error;
 };
 
 // A row of spans.
 struct TraceTrack {
   enum class Kind {
-    // Spans follow one another, or one lies within the other.
+    // Spans follow or contain one another.
     kNested,
-    // Spans overlap as they like. In the file as many rows as it takes for none
-    // to overlap another.
+    // Spans may overlap. In the file the track has as many rows as are
+    // necessary for no two spans of a row to overlap.
     kOverlapping,
   };
 

@@ -119,7 +119,7 @@ TEST_F(TraceTest, CallsThatOverlapGetTracksOfTheirOwn) {
                                  Pair("c", 1)));
 }
 
-// A clock that is mapped to another may be off by something.
+// Times of a clock that is mapped to another may be slightly off.
 TEST_F(TraceTest, SpansThatDoNotNestAreKeptApart) {
   const Tracer::Track track = tracer.AddTrack("x", Tracer::TrackKind::kNested);
   Add(track, TraceKind::kCompute, "a", 1, 5);
@@ -148,9 +148,10 @@ TEST_F(TraceTest, CommunicationHiddenBehindComputation) {
   const auto calls = tracer.AddTrack("r", Tracer::TrackKind::kOverlapping);
   EXPECT_EQ(tracer.overlap().hidden(), std::nullopt);
   Add(calls, TraceKind::kRpc, "a", 10, 30);
-  Add(calls, TraceKind::kRpc, "b", 20, 40);  // in all 30, with the next 34
+  Add(calls, TraceKind::kRpc, "b", 20,
+      40);  // 30 in total, and 34 with the next
   Add(calls, TraceKind::kRpc, "c", 50, 54);
-  // Where no backend is at work, the model stands for it: 10 to 20.
+  // If no backend runs, the model counts as computation: 10 to 20.
   Add(compute, TraceKind::kModel, "model", 0, 20);
   EXPECT_EQ(tracer.overlap().both, absl::Microseconds(10));
   // 15 to 25 and 38 to 52: 10 + 2 + 2.
@@ -207,7 +208,7 @@ TEST(TraceFileTest, OneAtATimeWritesAFile) {
   auto first = TraceFile::Create(path, {});
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_THAT(TraceFile::Create(path, {}).status().message(),
-              HasSubstr("trace_of_one.json: another process does"));
+              HasSubstr("trace_of_one.json: another process is writing it"));
   first->reset();
   EXPECT_TRUE(TraceFile::Create(path, {}).ok());
 }
@@ -253,7 +254,7 @@ TEST_F(OnDemandTest, RecordsBetweenBeginAndEnd) {
   EXPECT_EQ(recorded.tracks.at(0).name, "training");
   EXPECT_THAT(Names(recorded, 0), ElementsAre("a", "b"));
   EXPECT_FALSE(recorded.complete_from.has_value());
-  // Nothing is left of it.
+  // The previous trace is discarded.
   tracer_.Begin();
   EXPECT_THAT(Names(End(0, 100), 0), IsEmpty());
 }
@@ -275,7 +276,7 @@ TEST_F(OnDemandTest, KeepsTheNewest) {
   const Tracer::Recorded recorded = End(0, 100);
   EXPECT_THAT(Names(recorded, 0), ElementsAre("2", "3", "4"));
   EXPECT_EQ(recorded.complete_from, At(15));
-  // What was dropped does not matter where nobody asks for it.
+  // Dropped spans do not matter if they ended before the requested time.
   tracer_.Begin();
   for (int i = 0; i < 5; ++i) {
     AddOne(absl::StrCat(i), 10 * i, 10 * i + 5);

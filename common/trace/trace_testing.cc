@@ -14,8 +14,9 @@ namespace {
 using ::google::protobuf::Message;
 using ::google::protobuf::Value;
 
-// Of an object of JSON. By reflection: what the headers of maps make of
-// -fsanitize=thread does not fit the library, which was built without it.
+// The fields of a JSON object. Uses reflection, because map code compiled from
+// the headers with -fsanitize=thread does not match the library, which was
+// built without it.
 class Fields {
  public:
   explicit Fields(const google::protobuf::Struct& object) {
@@ -32,7 +33,7 @@ class Fields {
   }
   explicit Fields(const Value& value) : Fields(value.struct_value()) {}
 
-  // A null where there is none.
+  // Returns a null value if there is none.
   const Value& operator[](const std::string& name) const {
     const auto found = values_.find(name);
     return found == values_.end() ? Value::default_instance() : *found->second;
@@ -99,9 +100,10 @@ std::vector<ReadTrace::Event> ReadTrace::OfKind(const std::string& kind) const {
 }
 
 bool ReadTrace::Nests() const {
-  // Nanoseconds as microseconds in double: sums are off by less.
+  // Times are nanoseconds as microseconds in double; rounding errors of sums
+  // are smaller than this.
   constexpr double kRounding = 1e-3;
-  // By track, the ends of the spans that are not over.
+  // For each track, the ends of the spans that are still open.
   std::map<std::pair<int, int>, std::vector<double>> open;
   std::map<std::pair<int, int>, double> last_begin;
   for (const Event& event : events) {

@@ -7,7 +7,7 @@
 
 namespace holdfast {
 
-// A trace as a reader of its file sees it.
+// A trace as read from its file.
 struct ReadTrace {
   struct Event {
     std::string name;
@@ -16,28 +16,28 @@ struct ReadTrace {
     // The name of its process, and its number.
     std::string process;
     int process_id = 0;
-    // Its name.
+    // The name of its track.
     std::string track;
-    // Of the track, unlike that of any other of the process.
+    // The number of the track, unique within the process.
     int thread = 0;
     // Microseconds.
     double begin = 0;
     double end = 0;
-    // Numbers alone.
+    // Numbers only.
     std::map<std::string, double> args;
     std::string error;
   };
 
-  // A failure of the test where `json` is no JSON.
+  // Fails the test if `json` is not JSON.
   explicit ReadTrace(const std::string& json);
 
   std::vector<Event> OfKind(const std::string& kind) const;
-  // Whether on each track the spans follow one another, in the order of the
-  // file, or lie within one another.
+  // Whether the spans of each track follow one another, in the order of the
+  // file, or contain one another.
   bool Nests() const;
   // In the order of the file.
   std::vector<Event> events;
-  // What the file says of the whole trace; numbers.
+  // The file's numbers about the whole trace.
   std::map<std::string, double> data;
 };
 

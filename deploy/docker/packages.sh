@@ -1,7 +1,7 @@
 #!/bin/bash
 # In the Dockerfile: installs Debian packages, and with CUDA set (a version, "13-0") NVIDIA's.
 #
-#   packages.sh build    what a build with CUDA needs beside deploy/local/setup.sh
+#   packages.sh build    what a build with CUDA needs in addition to deploy/local/setup.sh
 #   packages.sh run      what the programs need, and PACKAGES
 set -euo pipefail
 
@@ -26,7 +26,7 @@ case "$1" in
     install "cuda-nvcc-$CUDA" "cuda-cudart-dev-$CUDA" "libcublas-dev-$CUDA"
     ;;
   run)
-    # What our programs link to; what that needs comes with it.
+    # The libraries to which the programs link; apt adds their dependencies.
     install libabsl20220623 libgoogle-glog0v6 libgrpc++1.51 libisal2 libjpeg62-turbo \
       libopenblas0-pthread libpng16-16 libprometheus-cpp-core1.0 libprotobuf32 libre2-9 libssl3 \
       libzip4 \

@@ -1,6 +1,6 @@
 #!/bin/bash
-# In the Dockerfile, from the repository's root: puts the programs into a folder; those of the
-# folder PROGRAMS, or else built here.
+# Run by the Dockerfile in the repository's root: puts the programs into a folder; either those of
+# the folder PROGRAMS, or built here.
 set -euo pipefail
 
 out="$1"
@@ -11,7 +11,7 @@ if [[ -n "${PROGRAMS:-}" ]]; then
 fi
 deploy/local/setup.sh
 if [[ -n "${CUDA:-}" ]]; then deploy/docker/packages.sh build; fi
-# A container has no sandbox of Bazel's within.
+# Bazel's sandbox does not work in a container.
 /usr/bin/bazel build --spawn_strategy=local --strip=always \
   //cli:holdfast //ps_server //worker:ps_worker
 install -m 755 -t "$out" bazel-bin/{cli/holdfast,ps_server/ps_server,worker/ps_worker}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks a job's folder of deploy/k8s before it is applied: what Kubernetes would take, and the
-# daemons would refuse once they run (docs/operating/kubernetes.md).
+# Checks a job's folder for deploy/k8s before it is applied, for errors that Kubernetes would accept
+# but the daemons would refuse once they run (docs/operating/kubernetes.md).
 #
 #   deploy/k8s/check.sh FOLDER
 #
@@ -15,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
 read_job_folder check "$1"
 job="$1/job.textproto"
 [[ -r "$job" ]] || {
-  echo "check: $job cannot be read; it is the job file (docs/job_file.md)" >&2
+  echo "check: $job cannot be read; it must be the job file (docs/job_file.md)" >&2
   exit 2
 }
 echo "check: $1: $num_ps ps and $num_workers workers in namespace $namespace"

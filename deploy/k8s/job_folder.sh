@@ -1,11 +1,11 @@
-# For check.sh and tls.sh: what a job's kustomization.yaml says.
+# For check.sh and tls.sh: reads a job's kustomization.yaml.
 
-# read_job_folder PROGRAM FOLDER sets namespace, num_ps and num_workers, or says what is wrong
-# and exits with 2.
+# read_job_folder PROGRAM FOLDER sets namespace, num_ps and num_workers, or prints an error and
+# exits with 2.
 read_job_folder() {
   local program="$1" file="$2/kustomization.yaml"
   if [[ ! -r "$file" ]]; then
-    echo "$program: $file cannot be read; name a folder such as deploy/k8s/example" >&2
+    echo "$program: $file cannot be read; give a folder such as deploy/k8s/example" >&2
     exit 2
   fi
   namespace="$(sed -n 's/^namespace: *\([a-z0-9-]*\) *\(#.*\)\?$/\1/p' "$file")"
@@ -13,7 +13,7 @@ read_job_folder() {
     sed -n 's/^ *literals: *\[ps=\([0-9]*\), workers=\([0-9]*\)\].*$/\1 \2/p' "$file"
   ) || true
   if [[ -z "$namespace" || -z "${num_ps:-}" || -z "${num_workers:-}" ]]; then
-    echo "$program: $file must have lines as \"namespace: mnist\" and" \
+    echo "$program: $file must have lines such as \"namespace: mnist\" and" \
       "\"literals: [ps=2, workers=2]\"" >&2
     exit 2
   fi

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Gives a job of deploy/k8s mutual TLS (docs/operating/security.md): writes the component FOLDER/tls, for
-# as many tasks as FOLDER/kustomization.yaml counts, whose "components:" is then to name it.
+# as many tasks as FOLDER/kustomization.yaml counts. List it there under "components:".
 #
-#   deploy/k8s/tls.sh FOLDER                  certificates by `holdfast certs`, as Secrets. For a
-#                                             job that grows, again. FOLDER/tls/ca.key is the
-#                                             authority's: keep it, and keep it away from others
+#   deploy/k8s/tls.sh FOLDER                  certificates by `holdfast certs`, as Secrets. Run
+#                                             it again when a job grows. FOLDER/tls/ca.key is the
+#                                             authority's key: keep it, and keep it secret
 #   deploy/k8s/tls.sh FOLDER --cert-manager   cert-manager issues them, and renews them
 #
-# Tasks speak only to those of the same training, which is the folder's namespace.
+# Tasks only talk to tasks of the same training, which is the folder's namespace.
 set -euo pipefail
 
 usage() {
@@ -24,10 +24,10 @@ read_job_folder tls "$folder"
 training="$namespace"
 # Whether FOLDER uses ../overlays/$1.
 uses() { grep -q "^resources:[^#]*overlays/$1" "$job"; }
-# Beside the Jobs.
+# An evaluator next to the Jobs.
 has_evaluator=false
 if grep -q "^components:[^#]*overlays/evaluator" "$job"; then has_evaluator=true; fi
-# With a ps beside each worker, in its pod.
+# Each worker has a ps in its pod.
 if uses collocated; then num_ps="$num_workers"; fi
 
 out="$folder/tls"
@@ -85,21 +85,21 @@ END
 
 cluster() {
   local list=() i of=ps port=2222
-  # The pods of the overlay are workers'; at their port nobody listens.
+  # The pods of this overlay are the workers'; nothing listens on their port.
   if uses collocated; then of=worker port=2223; fi
   for ((i = 0; i < num_ps; ++i)); do list+=("\"holdfast-$of-$i.holdfast-$of:2222\""); done
   printf '{"ps": [%s], ' "$(IFS=,; echo "${list[*]}")"
   list=()
   for ((i = 0; i < num_workers; ++i)); do list+=("\"holdfast-worker-$i.holdfast-worker:$port\""); done
   printf '"worker": [%s]' "$(IFS=,; echo "${list[*]}")"
-  # Nobody calls it.
+  # The evaluator is never called.
   if $has_evaluator; then printf ', "evaluator": ["holdfast-evaluator-0:2222"]'; fi
   printf '}'
 }
 
-# patch ROLE COUNT JOB CONTAINER: that container of the pods of a Job is of the role. Each task
-# of a role sees the certificates of that role, and uses its own: a daemon is told so by a flag,
-# a script by its environment.
+# patch ROLE COUNT JOB CONTAINER: gives that container in the pods of a Job the role. Each task of a
+# role sees the certificates of all tasks of the role and uses its own, named by a flag for daemons,
+# and by an environment variable for scripts.
 patch() {
   local role="$1" count="$2" of="$3" container="$4" i
   local place="/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)"
@@ -167,4 +167,4 @@ fi
   fi
   if $has_evaluator; then patch evaluator 1 holdfast-evaluator 0; fi
 } >"$out/kustomization.yaml"
-echo "tls: wrote $out; name it in $job: components: [tls]" >&2
+echo "tls: wrote $out; add it to $job: components: [tls]" >&2

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Installs what the build needs on Debian 12. Does nothing, at once, when all of
-# it is there. Messages go to stderr.
+# Installs what the build needs on Debian 12. Returns at once if everything is installed. Messages
+# go to stderr.
 set -euo pipefail
 
 readonly packages=(
   bazel-bootstrap
-  clang-14 # the fuzzers of common/rpc and common/data, as is libclang-rt-14-dev
-  cmake # bazel/portable, as is dpkg-dev
-  dataset-fashion-mnist # what the examples train on
+  clang-14 # for the fuzzers of common/rpc and common/data, like libclang-rt-14-dev
+  cmake # for bazel/portable, like dpkg-dev
+  dataset-fashion-mnist # data for the examples
   dpkg-dev
   g++
   iproute2 # tests/faults, network namespaces
@@ -33,8 +33,8 @@ readonly packages=(
   prometheus-cpp-dev
   protobuf-compiler
   protobuf-compiler-grpc
-  python3-grpcio  # tests/interop, as is the next
-  python3-minimal # tests/run.sh counts with it
+  python3-grpcio  # tests/interop, like the next
+  python3-minimal # tests/run.sh counts tests with it
   python3-numpy   # python/
   python3-protobuf
   python3-venv # python/build_wheel.sh
@@ -58,7 +58,7 @@ if command -v dpkg-query >/dev/null; then
     "${packages[@]}" 2>/dev/null || true)"
   missing=()
   for package in "${packages[@]}"; do
-    # "ii " is "wanted, installed"; any other state is to be repaired by apt.
+    # "ii " means "wanted, installed"; apt must repair any other state.
     [[ "$installed" == *" ii $package "* || "$installed" == *" hi $package "* ]] ||
       missing+=("$package")
   done
@@ -90,27 +90,25 @@ cleanup() {
   [[ -z "$policy" ]] || "${as_root[@]}" rm -f "$policy"
 }
 trap cleanup EXIT
-# Another apt may be at work on a machine that has just started.
+# On a machine that has just started, another apt may be running.
 apt=("${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=600)
-# Slim container images lack this folder, and the Java that Bazel runs on does not
-# install without it.
+# Slim container images lack this folder, without which Bazel's Java cannot be installed.
 "${as_root[@]}" mkdir -p /usr/share/man/man1
-# Packages that come with a service, as Prometheus, would start it: tests start their own. What
-# a machine has said about that itself stands.
+# Packages with a service, such as Prometheus, would start it, but tests start their own. A policy
+# that the machine already has is kept.
 if [[ ! -e /usr/sbin/policy-rc.d ]]; then
   policy=/usr/sbin/policy-rc.d
   printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
   "${as_root[@]}" chmod 755 "$policy"
 fi
-# Without the newest lists the installation may still succeed, and if it does not
-# says why.
+# The installation may succeed without the newest lists; otherwise it says why not.
 "${apt[@]}" update </dev/null >>"$log" 2>&1 || true
 if ! "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" </dev/null >>"$log" 2>&1; then
   tail -n 40 "$log" >&2
   say "apt-get could not install ${missing[*]}"
   exit 1
 fi
-# Nor at the next start of the machine, where it was not here before.
+# Services that were not here before must not start at the next boot either.
 if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
   "${as_root[@]}" systemctl disable prometheus.service >>"$log" 2>&1 || true
 fi

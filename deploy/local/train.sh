@@ -4,7 +4,7 @@
 #
 #   deploy/local/train.sh [JOB.textproto] [flags of holdfast local]
 #
-# Without a JOB: an MLP on Fashion-MNIST. Paths are relative to where you stand.
+# Without a JOB, trains an MLP on Fashion-MNIST. Paths are relative to the current folder.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
@@ -18,7 +18,7 @@ fi
 
 bazel() { (cd "$root" && /usr/bin/bazel "$@" </dev/null); }
 
-# On a terminal progress is shown; elsewhere only warnings and errors.
+# Progress is shown only on a terminal; otherwise only warnings and errors.
 flags=(--show_result=0 --ui_event_filters=-info)
 if [[ ! -t 2 ]]; then
   flags+=(--noshow_progress)
@@ -27,5 +27,5 @@ fi
 bazel build "${flags[@]}" //cli:holdfast //ps_server:ps_server //worker:ps_worker >&2
 bin="$(bazel info bazel-bin 2>/dev/null)"
 
-# exec: a signal sent to this script reaches holdfast.
+# With exec, signals sent to this script reach holdfast.
 exec "$bin/cli/holdfast" local --job="$job" "$@"

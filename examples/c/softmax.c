@@ -1,9 +1,9 @@
 /* Softmax regression in C, on a Holdfast cluster: the data are generated, the
- * model is y = softmax(x w + b), its gradient is computed below.
+ * model is y = softmax(x w + b), and its gradient is computed below.
  *
  *   holdfast local --ps=2 --workers=2 -- ./softmax
  *
- * Cluster and task are those of TF_CONFIG, which the launcher sets. */
+ * TF_CONFIG, which the launcher sets, describes the cluster and the task. */
 
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const char kDeclaration[] =
 static float inputs[kExamples][kInputs];
 static int labels[kExamples];
 
-/* The same on every machine (Marsaglia 2003). */
+/* A xorshift generator (Marsaglia 2003), the same on every machine. */
 static float Uniform(void) {
   static unsigned state = 2463534242u;
   state ^= state << 13;
@@ -36,7 +36,7 @@ static float Uniform(void) {
   return (float)(state >> 8) / (1 << 24) - 0.5f;
 }
 
-/* The class is the greatest of four sums. */
+/* The class is the index of the greatest of four sums. */
 static void MakeData(void) {
   float truth[kInputs][kClasses];
   int i, j, c;
@@ -70,7 +70,7 @@ static void Predict(const float* w, const float* b, const float* x, float* p) {
   for (c = 0; c < kClasses; ++c) p[c] /= sum;
 }
 
-/* Gradients of the mean loss over the batch, which is returned. */
+/* Computes the gradients of the mean loss over the batch; returns the loss. */
 static double Gradient(const float* w, const float* b, const int64_t* examples,
                        float* dw, float* db) {
   double loss = 0;
@@ -111,19 +111,20 @@ static double Accuracy(const float* w, const float* b) {
 static holdfast_cluster* cluster;
 static holdfast_error* error;
 
-/* Ends the process as a ps_worker ends: whoever supervises it knows by the exit
- * code whether to start it again. */
+/* Ends the process as a ps_worker ends: the exit code tells a supervisor
+ * whether to start it again. */
 static void Fail(void) {
   const char* const message = holdfast_error_message(error);
   const int exit_code = holdfast_error_exit_code(error);
   fprintf(stderr, "softmax: %s\n", message);
-  /* 138: another process may take this one's place. Others end the job. */
+  /* 138: another process may take this one's place. Other errors end the
+   * job. */
   holdfast_leave(cluster, exit_code == 138 ? NULL : message, 5000, NULL);
   holdfast_close(cluster);
   exit(exit_code);
 }
 
-/* Of a call whose last argument is &error. */
+/* Checks the result of a call whose last argument is &error. */
 static void Check(int32_t kind) {
   if (kind != HOLDFAST_OK) Fail();
 }
@@ -156,7 +157,7 @@ int main(void) {
     if (turn.step % 100 == 0 && place.is_chief) {
       printf("step %d: loss %.4f\n", (int)turn.step, loss);
     }
-    /* dw and db are in use until the next turn is here. */
+    /* dw and db are in use until the next turn has arrived. */
     Check(holdfast_loop_push(loop, gradients, elements, 2, kBatch, loss,
                              HOLDFAST_CLIP_AS_DECLARED, &error));
   }

@@ -9,7 +9,7 @@ namespace holdfast_examples {
 namespace {
 
 constexpr int kThreads = 256;
-// Enough to fill any GPU; what is left over is done in rounds.
+// Enough to fill any GPU; each thread loops over the remaining elements.
 constexpr int64_t kMaxBlocks = 1 << 16;
 
 constexpr float kRootHalf = 0.70710678f;
@@ -19,7 +19,7 @@ __device__ float Probability(float x) {
   return 0.5f * (1.0f + erff(x * kRootHalf));
 }
 
-// A thread for an element: neighbours read and write side by side.
+// One thread per element, so that adjacent threads access adjacent elements.
 __global__ void __launch_bounds__(kThreads)
     GeluKernel(const float* x, int64_t size, float* y) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;

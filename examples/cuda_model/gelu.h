@@ -1,12 +1,14 @@
 // The Gaussian error linear unit (Hendrycks and Gimpel, "Gaussian Error Linear
 // Units", 2016), which the backend does not have:
 //
-//   y[i]  = x[i] P(x[i])                        P(x) = (1 + erf(x / sqrt(2))) /
-//   2 dx[i] = dy[i] (P(x[i]) + x[i] p(x[i]))      p(x) = exp(-x^2 / 2) / sqrt(2
-//   pi)
+//   y[i]  = x[i] P(x[i])
+//   dx[i] = dy[i] (P(x[i]) + x[i] p(x[i]))
+//   P(x)  = (1 + erf(x / sqrt(2))) / 2
+//   p(x)  = exp(-x^2 / 2) / sqrt(2 pi)
 //
 // on the host, and as kernels (gelu.cu) that are enqueued on `cuda_stream`, a
-// cudaStream_t. Those return what went wrong in that, in CUDA's words, or null.
+// cudaStream_t. The latter return CUDA's description of an error while
+// enqueuing, or null.
 #ifndef HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
 #define HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
 

@@ -24,7 +24,7 @@ holdfast::proto::Variable MakeVariable(const std::string& name,
   variable.set_name(name);
   for (int64_t dimension : shape) variable.add_shape(dimension);
   variable.set_dtype(holdfast::proto::FLOAT32);
-  // Matrices begin at random, vectors at zero.
+  // Matrices are initialized at random, vectors to zero.
   if (shape.size() > 1) {
     variable.mutable_initializer()->mutable_glorot();
   } else {
@@ -55,10 +55,12 @@ absl::StatusOr<std::unique_ptr<holdfast::Model>> GeluClassifier::Create(
         "option \"hidden_units\" must be given, a number from 1 to 65536");
   }
   if (context.weighted) {
-    return absl::InvalidArgumentError("it knows no weights of examples");
+    return absl::InvalidArgumentError(
+        "the model does not support weights of examples");
   }
   if (!context.num_classes.has_value()) {
-    return absl::InvalidArgumentError("the data do not tell their classes");
+    return absl::InvalidArgumentError(
+        "the data do not say how many classes they have");
   }
   int64_t inputs = 1;
   for (int64_t dimension : context.example_shape) inputs *= dimension;
@@ -95,7 +97,7 @@ absl::StatusOr<BatchResult> GeluClassifier::Forward(
 
   const int64_t examples = batch.size();
   for (int v = 0; v < kNumVariables; ++v) {
-    // A matrix as it is, a vector as a row.
+    // A vector is uploaded as a matrix of one row.
     const int64_t rows =
         variables_[v].shape_size() > 1 ? variables_[v].shape(0) : 1;
     const auto uploaded = backend_->Upload(
@@ -150,7 +152,7 @@ absl::StatusOr<BatchResult> GeluClassifier::ComputeGradients(
   status.Update(Reserve(batch.size(), hidden_units_, &dh_buffer_, &dh_));
   if (!status.ok()) return status;
 
-  // Each is on its way to the host as soon as it is made.
+  // Each gradient is copied to the host as soon as it is ready.
   holdfast::Download downloads[kNumVariables];
   const auto start = [&](Variable v) {
     const auto download = backend_->StartDownload(gradients_[v]);

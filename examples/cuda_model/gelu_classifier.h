@@ -13,21 +13,21 @@
 
 namespace holdfast_examples {
 
-// A model of one's own with kernels of one's own: a classifier with one hidden
-// layer and softmax cross-entropy,
+// A custom model with custom kernels: a classifier with one hidden layer and
+// softmax cross-entropy,
 //
 //   a = x V + c,  h = gelu(a),  z = h W + b,
 //
-// with V [inputs, hidden], c [hidden], W [hidden, classes], b [classes]. All is
-// the backend's but gelu, which is gelu.h's: on a GPU a kernel, on the CPU a
-// loop.
+// with V [inputs, hidden], c [hidden], W [hidden, classes], b [classes]. The
+// backend computes everything but gelu, which comes from gelu.h: a kernel on a
+// GPU, a loop on the CPU.
 //
 // Thread-compatible.
 class GeluClassifier final : public holdfast::Model {
  public:
   // Option "hidden_units": the width of the hidden layer, 1 to 65536.
-  // Errors: INVALID_ARGUMENT when it is missing or another is given, or when
-  // the data do not tell their classes.
+  // Errors: INVALID_ARGUMENT if it is missing, another option is given, or the
+  // data do not say how many classes they have.
   static absl::StatusOr<std::unique_ptr<holdfast::Model>> Create(
       const holdfast::ModelContext& context);
 
@@ -42,18 +42,19 @@ class GeluClassifier final : public holdfast::Model {
       const holdfast::Batch& batch) override;
 
  private:
-  // Places in Variables().
+  // Indices in Variables().
   enum Variable { kV, kC, kW, kB, kNumVariables };
 
   GeluClassifier(holdfast::Backend* backend, int64_t inputs, int64_t hidden,
                  int64_t classes);
 
-  // Uploads, and computes up to the loss; its gradient by z goes to dz_ where
-  // that is wanted.
+  // Uploads the data, and computes the loss; its gradient by z goes to dz_ if
+  // `want_gradient`.
   absl::StatusOr<holdfast::BatchResult> Forward(
       absl::Span<const absl::Span<const float>> parameters,
       const holdfast::Batch& batch, bool want_gradient);
-  // Memory for `size` values.
+  // Makes `matrix` a [rows, cols] view of `buffer`, which is enlarged as
+  // needed.
   absl::Status Reserve(int64_t rows, int64_t cols,
                        holdfast::DeviceBuffer* buffer,
                        holdfast::Matrix* matrix);
@@ -64,8 +65,8 @@ class GeluClassifier final : public holdfast::Model {
   const int64_t classes_;
   std::vector<holdfast::proto::Variable> variables_;
 
-  // In the backend's memory, kept from step to step. Of the pass under way: the
-  // inputs, and by variable its values and its gradient.
+  // In the backend's memory, which is kept from step to step. For the current
+  // pass: the inputs, and, indexed by variable, values and gradients.
   holdfast::ConstMatrix x_;
   holdfast::ConstMatrix values_[kNumVariables];
   holdfast::Matrix gradients_[kNumVariables];

@@ -46,7 +46,7 @@ TEST(GeluClassifierTest, ReadsItsOptions) {
       HasSubstr("unknown option \"depth\""));
 }
 
-// By the formula in gelu.h, to 6 digits: P(1) = 0.841345, p(1) = 0.241971.
+// From the formula in gelu.h, to 6 digits: P(1) = 0.841345, p(1) = 0.241971.
 TEST(GeluTest, Values) {
   const std::vector<float> x = {0, 1, -1, 20, -20};
   std::vector<float> y(x.size());

@@ -1,5 +1,5 @@
-// In place of gelu.cu where there is no nvcc. Such a worker has no GPU, and
-// nobody calls these.
+// Replaces gelu.cu if there is no nvcc. Such a worker uses no GPU, so these
+// functions are never called.
 #include "examples/cuda_model/gelu.h"
 
 namespace holdfast_examples {

@@ -1,4 +1,4 @@
-// A worker that knows one source of examples more: ps_worker with RingsDataset.
+// A worker that knows one more source of examples: ps_worker with RingsDataset.
 // It takes the same flags.
 
 #include <cstdio>

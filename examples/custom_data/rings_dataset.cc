@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<holdfast::Dataset>> RingsDataset::Create(
   }
   if (options.examples < 1) {
     return absl::InvalidArgumentError(
-        "option examples is needed: how many there are");
+        "option examples is required: the number of examples");
   }
   return std::unique_ptr<holdfast::Dataset>(new RingsDataset(options));
 }

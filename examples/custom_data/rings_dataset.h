@@ -12,17 +12,18 @@
 
 namespace holdfast_examples {
 
-// Points of the plane on rings about the origin, a class for each ring. Nothing
-// is stored: example i is made of i and the seed whenever it is asked for, so
-// that workers, and the threads of each, agree on it without a word.
+// Points of the plane on rings around the origin, one class per ring. Nothing
+// is stored: example i is computed from i and the seed whenever it is read, so
+// all workers and their threads agree on it without communicating.
 //
-// Options: `examples`, how many there are; `rings`, 2 by default; `noise`, by
-// how much a point's distance from the origin differs at most from its ring's,
-// which is 1, 2, ..., 0.25 by default; `seed`, 0 by default.
+// Options: `examples`, the number of examples, required; `rings`, the number of
+// rings, 2 by default; `noise`, the maximum difference between a point's
+// distance from the origin and the radius of its ring (1, 2, ...), 0.25 by
+// default; `seed`, 0 by default.
 class RingsDataset final : public holdfast::Dataset {
  public:
-  // Errors: INVALID_ARGUMENT for an option that is not known, missing, or out
-  // of range.
+  // Errors: INVALID_ARGUMENT for an option that is unknown, missing, or out of
+  // range.
   static absl::StatusOr<std::unique_ptr<holdfast::Dataset>> Create(
       const holdfast::DatasetContext& context);
 

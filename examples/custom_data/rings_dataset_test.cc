@@ -64,7 +64,7 @@ TEST(RingsDatasetTest, NamesAWrongOption) {
   const auto error = [](const DatasetContext& context) {
     return std::string(RingsDataset::Create(context).status().message());
   };
-  EXPECT_THAT(error({}), HasSubstr("option examples is needed"));
+  EXPECT_THAT(error({}), HasSubstr("option examples is required"));
   EXPECT_THAT(error({{{"examples", "many"}}}),
               HasSubstr("option examples is \"many\""));
   EXPECT_THAT(error({{{"examples", "9"}, {"noise", "2"}}}),

@@ -32,7 +32,7 @@ holdfast::proto::Variable MakeVariable(const std::string& name,
   variable.set_name(name);
   for (int64_t dimension : shape) variable.add_shape(dimension);
   variable.set_dtype(holdfast::proto::FLOAT32);
-  // Matrices begin at random, vectors at zero.
+  // Matrices are initialized at random, vectors to zero.
   if (shape.size() > 1) {
     variable.mutable_initializer()->mutable_glorot();
   } else {
@@ -58,10 +58,12 @@ absl::StatusOr<std::unique_ptr<holdfast::Model>> TanhClassifier::Create(
         "option \"hidden_units\" must be given, a number from 1 to 65536");
   }
   if (context.weighted) {
-    return absl::InvalidArgumentError("it knows no weights of examples");
+    return absl::InvalidArgumentError(
+        "the model does not support weights of examples");
   }
   if (!context.num_classes.has_value()) {
-    return absl::InvalidArgumentError("the data do not tell their classes");
+    return absl::InvalidArgumentError(
+        "the data do not say how many classes they have");
   }
   int64_t inputs = 1;
   for (int64_t dimension : context.example_shape) inputs *= dimension;
@@ -104,7 +106,8 @@ absl::StatusOr<BatchResult> TanhClassifier::Forward(
     for (int64_t i = 0; i < hidden_units_; ++i) {
       AddScaled(h[i], Row(parameters[kW], i, classes_), p);
     }
-    // p holds the logits; less their maximum, exp() cannot overflow.
+    // p holds the logits; after their maximum is subtracted, exp() cannot
+    // overflow.
     const int64_t predicted = std::max_element(p.begin(), p.end()) - p.begin();
     const float max = p[predicted];
     const double at_label = double{p[batch.labels[e]]} - double{max};
@@ -131,7 +134,7 @@ absl::StatusOr<BatchResult> TanhClassifier::ComputeGradients(
     gradients_[v].assign(parameters[v].size(), 0.0f);
   }
 
-  // By the logits: (p - [j = label]) / examples, in place of p.
+  // The gradient by the logits, (p - [j = label]) / examples, overwrites p.
   const float scale = 1.0f / static_cast<float>(batch.size());
   for (int64_t e = 0; e < batch.size(); ++e) {
     const auto dz = Row(absl::MakeSpan(probabilities_), e, classes_);
@@ -143,11 +146,12 @@ absl::StatusOr<BatchResult> TanhClassifier::ComputeGradients(
       AddScaled(h[i], dz, Row(absl::MakeSpan(gradients_[kW]), i, classes_));
     }
   }
-  // The last layer is done: off it goes, while the first is under way.
+  // The last layer is done: send it while the first is being computed.
   sink(kB, gradients_[kB]);
   sink(kW, gradients_[kW]);
 
-  // By the hidden layer's argument: (1 - h^2) (W dz), in place of h.
+  // The gradient by the hidden layer's argument, (1 - h^2) (W dz), overwrites
+  // h.
   for (int64_t e = 0; e < batch.size(); ++e) {
     const auto dz = Row(absl::MakeSpan(probabilities_), e, classes_);
     const auto h = Row(absl::MakeSpan(hidden_), e, hidden_units_);

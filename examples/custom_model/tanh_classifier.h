@@ -12,8 +12,8 @@
 
 namespace holdfast_examples {
 
-// A model of one's own: a classifier with one hidden layer of tanh units and
-// softmax cross-entropy, in plain C++,
+// A custom model: a classifier with one hidden layer of tanh units and softmax
+// cross-entropy, in plain C++,
 //
 //   h = tanh(x V + c),  z = h W + b,  loss = log(sum of exp(z)) - z[label],
 //
@@ -23,8 +23,8 @@ namespace holdfast_examples {
 class TanhClassifier final : public holdfast::Model {
  public:
   // Option "hidden_units": the width of the hidden layer, 1 to 65536.
-  // Errors: INVALID_ARGUMENT when it is missing or another is given, or when
-  // the data do not tell their classes.
+  // Errors: INVALID_ARGUMENT if it is missing, another option is given, or the
+  // data do not say how many classes they have.
   static absl::StatusOr<std::unique_ptr<holdfast::Model>> Create(
       const holdfast::ModelContext& context);
 
@@ -39,7 +39,7 @@ class TanhClassifier final : public holdfast::Model {
       const holdfast::Batch& batch) override;
 
  private:
-  // Places in Variables().
+  // Indices in Variables().
   enum Variable { kV, kC, kW, kB, kNumVariables };
 
   TanhClassifier(int64_t inputs, int64_t hidden, int64_t classes);
@@ -54,11 +54,11 @@ class TanhClassifier final : public holdfast::Model {
   const int64_t classes_;
   std::vector<holdfast::proto::Variable> variables_;
 
-  // By example; kept for their memory.
+  // Indexed by example; kept to reuse their memory.
   std::vector<float> hidden_;
   std::vector<float> probabilities_;
-  // By variable; they stay until the next ComputeGradients, while they are
-  // sent.
+  // Indexed by variable; kept until the next ComputeGradients, while they are
+  // being sent.
   std::vector<std::vector<float>> gradients_;
 };
 

@@ -1,4 +1,4 @@
-// A worker that knows one model more: ps_worker with MatrixFactorization. It
+// A worker that knows one more model: ps_worker with MatrixFactorization. It
 // takes the same flags.
 
 #include <cstdio>

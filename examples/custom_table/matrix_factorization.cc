@@ -27,8 +27,8 @@ holdfast::proto::Variable MakeMean() {
   return variable;
 }
 
-// A table of the rows of one field. Factors that began at 0 would stay there:
-// the gradient of each is a multiple of another.
+// The table for the ids of one field. Factors that started at 0 would stay
+// there, because the gradient of each is a multiple of another.
 holdfast::ModelTable MakeTable(const std::string& name, int64_t row_length,
                                int field) {
   holdfast::ModelTable table;
@@ -41,7 +41,7 @@ holdfast::ModelTable MakeTable(const std::string& name, int64_t row_length,
   return table;
 }
 
-// The row with this place in a batch's rows.
+// The row at index `place` of a batch's rows.
 template <typename T>
 absl::Span<T> Row(absl::Span<T> rows, uint32_t place, int64_t row_length) {
   return rows.subspan(place * row_length, row_length);
@@ -67,18 +67,19 @@ absl::StatusOr<std::unique_ptr<holdfast::Model>> MatrixFactorization::Create(
   if (fields.size() != kNumTables || context.id_values ||
       fields[kUsers].max_ids != 1 || fields[kItems].max_ids != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "it takes two fields of ids, users and items, each with one id and "
-        "without values; the examples have ",
+        "the model needs two fields of ids, users and items, each with one id "
+        "and without values; the examples have ",
         fields.size(), " fields"));
   }
   if (context.example_shape != std::vector<int64_t>{0}) {
-    return absl::InvalidArgumentError("it knows no inputs beside ids");
+    return absl::InvalidArgumentError("the model takes no inputs besides ids");
   }
   if (context.num_targets != 1) {
-    return absl::InvalidArgumentError("it takes one target, the rating");
+    return absl::InvalidArgumentError("the model needs one target, the rating");
   }
   if (context.weighted) {
-    return absl::InvalidArgumentError("it knows no weights of examples");
+    return absl::InvalidArgumentError(
+        "the model does not support weights of examples");
   }
   return std::unique_ptr<holdfast::Model>(new MatrixFactorization(
       factors, fields[kUsers].name, fields[kItems].name));
@@ -105,7 +106,7 @@ absl::StatusOr<BatchResult> MatrixFactorization::Forward(
   }
   const IdBags& users = batch.bags->Of(kUsers);
   const IdBags& items = batch.bags->Of(kItems);
-  // With one id in each bag, use e of a table's rows is that of example e.
+  // With one id in each bag, entry e of rows() belongs to example e.
   const auto examples = static_cast<size_t>(batch.size());
   if (users.rows().size() != examples || items.rows().size() != examples) {
     return absl::InvalidArgumentError("an example lacks its user or its item");
@@ -150,7 +151,7 @@ absl::StatusOr<BatchResult> MatrixFactorization::ComputeGradients(
     const float dy = scale * errors_[e];
     const auto user = Row(batch.rows[kUsers], users.rows()[e], row_length_);
     const auto item = Row(batch.rows[kItems], items.rows()[e], row_length_);
-    // A row that several examples use has the sum of their gradients.
+    // The gradient of a row that several examples use is the sum of theirs.
     const auto user_gradient = Row(absl::MakeSpan(row_gradients_[kUsers]),
                                    users.rows()[e], row_length_);
     const auto item_gradient = Row(absl::MakeSpan(row_gradients_[kItems]),
@@ -163,7 +164,7 @@ absl::StatusOr<BatchResult> MatrixFactorization::ComputeGradients(
       item_gradient[k] += dy * user[k];
     }
   }
-  // Tables have the places behind the variables.
+  // Tables have the indices after the variables.
   sink(0, mean_gradient_);
   const int first_table = static_cast<int>(variables_.size());
   for (int t = 0; t < kNumTables; ++t) {

@@ -13,24 +13,25 @@
 
 namespace holdfast_examples {
 
-// A model of one's own with embedding tables: the factorization of a matrix of
-// ratings (Koren et al. 2009), in plain C++. Of the rating that user u gives
+// A custom model with embedding tables: the factorization of a matrix of
+// ratings (Koren et al. 2009), in plain C++. For the rating that user u gives
 // item i it predicts
 //
 //   y = mean + b_u + b_i + <p_u, q_i>,  loss = (y - rating)^2.
 //
-// "mean" is a variable [1]. The rows of the table of users are [b_u, p_u],
-// those of the table of items [b_i, q_i], with as many factors in p_u as in
-// q_i. Nobody lists users or items: a row is made when a batch brings its id.
+// "mean" is a variable [1]. The rows of the users table are [b_u, p_u], and
+// those of the items table [b_i, q_i], with as many factors in p_u as in q_i.
+// Users and items need not be listed: a row is created when its id first
+// appears in a batch.
 //
 // Thread-compatible.
 class MatrixFactorization final : public holdfast::Model {
  public:
-  // Takes examples of two fields of ids, of which the first is the user and the
-  // second the item, each with one id, and of one target. The tables are called
-  // by the fields. Option "factors": the number of them, 1 to 1024.
-  // Errors: INVALID_ARGUMENT when the option is missing or another is given, or
-  // when the examples are others.
+  // Takes examples with two fields of ids, the user and the item, each with one
+  // id, and one target. The tables are named after the fields. Option
+  // "factors": the number of factors, 1 to 1024.
+  // Errors: INVALID_ARGUMENT if the option is missing, another option is given,
+  // or the examples are of another form.
   static absl::StatusOr<std::unique_ptr<holdfast::Model>> Create(
       const holdfast::ModelContext& context);
 
@@ -47,13 +48,13 @@ class MatrixFactorization final : public holdfast::Model {
   holdfast::OutputSpec Outputs() const override { return {/*count=*/1}; }
 
  private:
-  // Places in Tables().
+  // Indices in Tables().
   enum Table { kUsers, kItems, kNumTables };
 
   MatrixFactorization(int64_t factors, const std::string& users,
                       const std::string& items);
 
-  // Fills errors_ and, where the batch wants them, outputs_.
+  // Fills errors_ and, if the batch wants them, outputs_.
   absl::StatusOr<holdfast::BatchResult> Forward(
       absl::Span<const absl::Span<const float>> parameters,
       const holdfast::Batch& batch);
@@ -62,10 +63,10 @@ class MatrixFactorization final : public holdfast::Model {
   const std::vector<holdfast::proto::Variable> variables_;
   const std::vector<holdfast::ModelTable> tables_;
 
-  // By example: y - rating.
+  // Indexed by example: y - rating.
   std::vector<float> errors_;
   std::vector<float> outputs_;
-  // They stay until the next ComputeGradients, while they are sent.
+  // Kept until the next ComputeGradients, while they are being sent.
   std::vector<float> mean_gradient_;
   std::vector<float> row_gradients_[kNumTables];
 };

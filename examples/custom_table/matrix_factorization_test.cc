@@ -60,7 +60,7 @@ TEST(MatrixFactorizationTest, RefusesOtherOptionsAndExamples) {
   EXPECT_THAT(ErrorOf(context), HasSubstr("each with one id"));
   context = Ratings();
   context.example_shape = {3};
-  EXPECT_THAT(ErrorOf(context), HasSubstr("no inputs beside ids"));
+  EXPECT_THAT(ErrorOf(context), HasSubstr("no inputs besides ids"));
   context = Ratings();
   context.num_targets = 0;
   EXPECT_THAT(ErrorOf(context), HasSubstr("one target"));
@@ -84,7 +84,7 @@ class RatedBatchTest : public ::testing::Test {
   const std::vector<uint64_t> ids_ = {7, 4, 9, 4, 7, 2};
   const std::vector<uint32_t> counts_ = {1, 1, 1, 1, 1, 1};
   const std::vector<float> targets_ = {3, 1, 4};
-  // Of 7 and 9, and of 2 and 4.
+  // The rows of users 7 and 9, and of items 2 and 4.
   const std::vector<float> users_ = {0.5f, 1, 2, -0.5f, 0.25f, 1};
   const std::vector<float> items_ = {1, -1, 0.5f, 0.25f, 2, 1};
   const std::vector<absl::Span<const float>> rows_ = {users_, items_};

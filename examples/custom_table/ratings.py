@@ -1,11 +1,11 @@
-"""Writes ratings that a matrix of rank 2 explains, as training set and test set.
+"""Writes a training set and a test set of ratings that a matrix of rank 2 explains.
 
   python3 ratings.py FOLDER
 
-makes FOLDER/train.csv and FOLDER/test.csv, with the columns user, item and rating.
-A rating is 3 + b_u + b_i + <p_u, q_i> + noise, with all of them normal and the
-noise of the standard deviation 0.1, so no model has a mean squared error below
-0.01 on the test set.
+creates FOLDER/train.csv and FOLDER/test.csv, with the columns user, item and rating.
+A rating is 3 + b_u + b_i + <p_u, q_i> + noise, where all terms are normally distributed and
+the noise has standard deviation 0.1, so no model has a mean squared error below 0.01 on the
+test set.
 """
 
 import csv
@@ -21,13 +21,13 @@ NOISE = 0.1
 
 
 def main():
-    """Draws users, items and ratings."""
+    """Draws users, items and ratings, and writes the files."""
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(1)
 
     def rows(number):
-        """Of each user or item: b, and the two factors."""
+        """For each user or item: b, and the two factors."""
         return [[draw.gauss(0, sigma) for sigma in (0.5, 0.7, 0.7)] for _ in range(number)]
 
     users = rows(USERS)

@@ -1,4 +1,4 @@
-"""A kvstore for Gluon's Trainer whose values lie on a Holdfast cluster.
+"""A kvstore for Gluon's Trainer whose values are held by a Holdfast cluster.
 
     store = mx.kv.create("holdfast")
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=store)
@@ -12,8 +12,8 @@
 
 The cluster applies the optimizer, as MXNet's dist_sync and dist_async do with
 update_on_kvstore: the n-th parameter that has a gradient is pushed by the n-th call of
-pushpull within a step, and the last of these calls makes the step and gives all parameters
-their next values.
+pushpull within a step, and the last of these calls completes the step and assigns the next
+values to all parameters.
 """
 
 import mxnet as mx
@@ -23,7 +23,7 @@ import holdfast
 
 
 def rule_of(optimizer):
-    """The rule of Holdfast's with the formula of an MXNet optimizer.
+    """The Holdfast optimizer with the same formula as an MXNet optimizer.
 
     Learning rates are fixed when the job is declared, so schedulers are refused.
     """
@@ -43,11 +43,11 @@ def rule_of(optimizer):
 
 @mx.kvstore.KVStoreBase.register
 class Holdfast(mx.kvstore.KVStoreBase):
-    """mx.kv.create("holdfast"); the cluster is that of TF_CONFIG.
+    """mx.kv.create("holdfast"); TF_CONFIG describes the cluster.
 
     Attributes:
         cluster: The holdfast.Cluster.
-        loss: Mean loss of the batch, to be set before each step.
+        loss: Mean loss of the batch; must be set before each step.
     """
 
     def __init__(self, cluster=None):
@@ -58,16 +58,16 @@ class Holdfast(mx.kvstore.KVStoreBase):
         self._gradients = {}
 
     def declare(self, params, optimizer, steps, **options):
-        """Declares the job, and gives the parameters the cluster's values.
+        """Declares the job, and assigns the cluster's values to the parameters.
 
         Args:
-            params: net.collect_params(), as for the Trainer. Parameters without gradient,
-                as the moving averages of BatchNorm, stay this worker's.
-            optimizer: The Trainer's.
+            params: net.collect_params(), as for the Trainer. Parameters without a gradient,
+                such as the moving averages of BatchNorm, stay local to this worker.
+            optimizer: The Trainer's optimizer.
             steps, options: As for holdfast.Cluster.declare.
         """
         self._optimizer = optimizer
-        # A key is a place in the order of names, as the Trainer counts.
+        # Keys are indices in the order of names, as in the Trainer.
         self._params = [params[name] for name in sorted(params.keys())]
         rule = rule_of(optimizer)
         self._keys = {
@@ -77,12 +77,12 @@ class Holdfast(mx.kvstore.KVStoreBase):
         for key, name in self._keys.items():
             dtype = np.dtype(self._params[key].dtype)
             if dtype != np.float32:
-                raise TypeError(f"{name} is of {dtype}, not float32")
+                raise TypeError(f"{name} has dtype {dtype}, not float32")
             variables[name] = self._params[key].list_data()[0].asnumpy()
         self.cluster.declare(variables, optimizer=rule, steps=steps, **options)
 
     def batches(self):
-        """The index of each batch whose gradient is to be computed; see Cluster.batches."""
+        """The index of each batch for this worker to compute; see Cluster.batches."""
         for batch in self.cluster.batches():
             self._give_values()
             yield batch
@@ -94,14 +94,14 @@ class Holdfast(mx.kvstore.KVStoreBase):
             for data in self._params[key].list_data():
                 data[:] = values[name]
 
-    # What Gluon's Trainer calls.
+    # The methods that Gluon's Trainer calls.
 
     def set_optimizer(self, optimizer):
         if optimizer is not self._optimizer:
-            raise ValueError("the Trainer has another optimizer than the one declared")
+            raise ValueError("the Trainer's optimizer is not the one that was declared")
 
     def broadcast(self, key, value, out, priority=0):
-        """The values are the cluster's since `batches` has handed out the batch."""
+        """Nothing to do: `batches` has already assigned the cluster's values."""
 
     def pushpull(self, key, value, out=None, priority=0):
         if key in self._gradients or key not in self._keys:

@@ -1,4 +1,4 @@
-"""Trains a Gluon network on images of digits in MXNet, with a kvstore of Holdfast's.
+"""Trains a Gluon network on images of digits in MXNet, with the kvstore of Holdfast.
 
     holdfast local --ps=2 --workers=2 --on_failure=restart -- python examples/mxnet/mnist.py
 """

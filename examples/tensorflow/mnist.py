@@ -1,4 +1,4 @@
-"""Trains a Keras model on images of digits in TensorFlow, with a loop around GradientTape.
+"""Trains a Keras model on images of digits, with a custom loop around tf.GradientTape.
 
     holdfast local --ps=2 --workers=2 --on_failure=restart -- python examples/tensorflow/mnist.py
 """
@@ -43,7 +43,7 @@ def main() -> None:
         )
         for batch in cluster.batches():
             rows = holdfast.batch_indices(batch, len(x), BATCH, seed=1)
-            # TensorFlow may keep the memory of an array that is assigned: these are copies.
+            # TensorFlow may keep the memory of an array that is assigned, so these are copies.
             take(cluster.pull(copy=True))
             loss, gradients = gradients_of(x[rows], y[rows])
             cluster.push([g.numpy() for g in gradients], loss=float(loss), examples=BATCH)

@@ -15,9 +15,9 @@
 
 namespace holdfast {
 
-// The union of what the shards have applied, of the pushes that are not booked
-// yet: what any shard has applied counts (docs/protocol/asynchronous.md, A5,
-// and docs/protocol/recovery.md, C2).
+// The union of the pushes that any shard has applied and that are not yet
+// booked: each of them counts (docs/protocol/asynchronous.md, A5, and
+// docs/protocol/recovery.md, C2).
 //
 // Thread-compatible.
 class AppliedPushes {
@@ -25,19 +25,21 @@ class AppliedPushes {
   using Message = google::protobuf::RepeatedPtrField<proto::AppliedPush>;
 
   void Clear() { pushes_.clear(); }
-  // One shard's part, as it answers Fence or Hold.
+  // Adds one shard's part, from its answer to Fence or Hold.
   void Add(const Message& applied);
 
   bool Contains(const PushId& push) const { return pushes_.count(push) > 0; }
   const std::map<PushId, proto::AppliedPush>& pushes() const { return pushes_; }
 
-  // Tells a shard to apply `push`, which must be here, with the scalars of the
-  // ticket of that index, whose learning rates are multiplied by `rate_factor`.
+  // Appends to a shard's request that it apply `push`, which must be present,
+  // with the scalars of the ticket of that index, whose learning rates are
+  // multiplied by `rate_factor`.
   void Tell(const PushId& push, uint64_t index,
             const proto::Declaration& declaration,
             const LearningState& learning, float rate_factor,
             Message* to) const;
-  // `push`, which must be here, counts; its worker has not told of it.
+  // Counts `push`, which must be present, and which its worker has not
+  // reported.
   void Count(const PushId& push, const TicketPool::Out& ticket,
              Progress* progress, LearningState* learning) const;
 

@@ -15,7 +15,7 @@ PushId Push(uint32_t worker, uint64_t sequence) {
 
 class AppliedPushesTest : public ::testing::Test {
  protected:
-  // A shard tells of one push.
+  // A shard reports one push.
   void Add(const PushId& push, uint64_t staleness, uint64_t examples = 10,
            bool not_finite = false) {
     AppliedPushes::Message told;
@@ -61,7 +61,7 @@ TEST_F(AppliedPushesTest, AShardIsToldTheScalarsOfTheTicket) {
   }
   Add(Push(0, 1), 0);
   AppliedPushes::Message told;
-  // Twice: nothing is left of the first time.
+  // Twice: the first time leaves nothing behind.
   for (int i = 0; i < 2; ++i) {
     applied_.Tell(Push(0, 1), /*index=*/1, declaration, LearningState(),
                   /*rate_factor=*/1, &told);

@@ -23,15 +23,15 @@
 
 namespace holdfast {
 
-// How the shards of a job are spoken to.
+// What a Broadcast needs to send messages to the shards of a job.
 struct ShardSpeech {
   uint32_t num_ps = 1;
   ShardLinks* links = nullptr;
   Outbox* outbox = nullptr;
   const Clock* clock = nullptr;
-  // How long a message stays unanswered before it is sent again.
+  // How long a message may stay unanswered before it is resent.
   absl::Duration resend_after;
-  // [P5] The life of a shard, by ps, which messages to it name.
+  // [P5] The life of a ps's shard, which messages to that shard name.
   absl::AnyInvocable<uint64_t(uint32_t ps) const> life_of;
 };
 
@@ -39,17 +39,17 @@ struct ShardSpeech {
 enum class Heard {
   // Nothing.
   kDone,
-  // It is not done yet, and asked again with the next tick.
+  // The shard is not done yet, and is asked again at the next tick.
   kNotYet,
-  // The broadcast was stopped, or is to be left as it is.
+  // The broadcast was stopped, or must be left as it is.
   kBroken,
 };
 
-// One message to all shards: it is sent to each until that has answered.
+// One message to all shards, sent to each shard until that shard has answered.
 //
-// A passing trouble, such as a connection that is refused, has a shard asked
-// again after a short while, and silence after `resend_after`. What any other
-// answer means is for the owner to say.
+// After a transient failure, such as a refused connection, the message is
+// resent to the shard after a short while; after silence, once `resend_after`
+// has passed. What any other answer means is for the owner to say.
 //
 // Thread-compatible. Part of an event machine: answers are events, in which the
 // owner is called.
@@ -58,15 +58,15 @@ class Broadcast {
  public:
   using Response = typename ShardMethod<Request>::Response;
   struct Owner {
-    // A shard has answered; not with a passing trouble.
+    // A shard has answered, other than with a transient failure.
     absl::AnyInvocable<Heard(uint32_t ps,
                              const absl::StatusOr<Response>& response)>
         heard;
-    // All are done; the broadcast has stopped.
+    // All shards are done; the broadcast has stopped.
     absl::AnyInvocable<void()> done;
   };
 
-  // Before a shard that refused a connection is tried again.
+  // How soon the message is resent after a transient failure.
   static constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 
   Broadcast(const ShardSpeech* speech, Owner owner)
@@ -74,9 +74,9 @@ class Broadcast {
   Broadcast(const Broadcast&) = delete;
   Broadcast& operator=(const Broadcast&) = delete;
 
-  // What is sent next, empty, to be filled in before Start.
+  // The request to send next, empty; fill it in before Start.
   Request* NewRequest() {
-    // Messages that are still on their way keep theirs.
+    // Messages that are still in flight keep their request.
     if (request_ == nullptr || request_.use_count() > 1) {
       request_ = std::make_shared<ShardRequest>(Request());
     }
@@ -84,7 +84,7 @@ class Broadcast {
     request->Clear();
     return request;
   }
-  // What was sent last.
+  // The request that was sent last.
   const Request& request() const { return std::get<Request>(*request_); }
 
   void Start() {
@@ -94,7 +94,7 @@ class Broadcast {
     shards_.assign(speech_->num_ps, Shard{false, begun_, ""});
     SendDue();
   }
-  // Answers that are still to come mean nothing.
+  // Answers that arrive later are ignored.
   void Stop() {
     ++number_;
     running_ = false;
@@ -102,10 +102,10 @@ class Broadcast {
   bool running() const { return running_; }
   // When it was last started.
   absl::Time begun() const { return begun_; }
-  // Whether the shard is done with what was last started.
+  // Whether the shard is done with the broadcast that was last started.
   bool done(uint32_t ps) const { return shards_[ps].done; }
 
-  // With each tick: sends again what was not answered in time.
+  // Resends messages that were not answered in time. Call it at each tick.
   void SendDue() {
     if (!running_) return;
     const absl::Time now = speech_->clock->Now();
@@ -117,7 +117,7 @@ class Broadcast {
     }
   }
 
-  // The shards that are not done, each with what is known of it, as
+  // The shards that are not done, each with what is known of its progress, like
   // "/job:ps/task:1 (3 of 10 GiB)". `progress` may be null.
   std::vector<std::string> Silent(const DiskWatch* progress = nullptr) const {
     std::vector<std::string> silent;
@@ -135,7 +135,7 @@ class Broadcast {
     }
     return silent;
   }
-  // As people are told what is waited for.
+  // What is being waited for, in words for users.
   std::string WaitingFor(const DiskWatch* progress = nullptr) const {
     return absl::StrCat(ShardMethod<Request>::Purpose(request()), " at ",
                         absl::StrJoin(Silent(progress), ", "));
@@ -144,9 +144,9 @@ class Broadcast {
  private:
   struct Shard {
     bool done = false;
-    // When to send (again).
+    // When to send, or resend.
     absl::Time due;
-    // Why it was sent again last.
+    // The failure that last caused a resend.
     std::string trouble;
   };
 
@@ -199,7 +199,8 @@ class Broadcast {
   const ShardSpeech* const speech_;
   Owner owner_;
   std::shared_ptr<ShardRequest> request_;
-  // Tells the answers to what was last started from those to earlier ones.
+  // Distinguishes answers to the broadcast last started from answers to earlier
+  // ones.
   uint64_t number_ = 0;
   bool running_ = false;
   absl::Time begun_;

@@ -34,7 +34,7 @@ class SilentShards : public ShardLinks {
   std::vector<Sent> sent;
 };
 
-// Of Restore, as it may be parked and has to be asked again.
+// Broadcasts Restore, which may be parked and then has to be sent again.
 class BroadcastTest : public ::testing::Test {
  protected:
   void Start() {
@@ -49,7 +49,7 @@ class BroadcastTest : public ::testing::Test {
     const Outbox::Event event(&outbox_);
     broadcast_.SendDue();
   }
-  // To whom something was sent since.
+  // The ps that messages were sent to since the last call.
   std::vector<uint32_t> Sent() {
     std::vector<uint32_t> to;
     for (; seen_ < shards_.sent.size(); ++seen_) {
@@ -109,7 +109,7 @@ TEST_F(BroadcastTest, SilenceAndPassingTroubleHaveAShardAskedAgain) {
                                       "/job:ps/task:1"}));
   Tick(broadcast_.kRetryAfter);
   EXPECT_THAT(Sent(), ElementsAre(0));
-  // The time for which the call may be parked is no silence.
+  // The time for which the call may be parked does not count as silence.
   Tick(kResendAfter);
   EXPECT_THAT(Sent(), IsEmpty());
   Tick(absl::Seconds(1));
@@ -149,8 +149,7 @@ TEST_F(BroadcastTest, AnswersToAnEarlierOneMeanNothing) {
   EXPECT_EQ(done_, 1);
 }
 
-// Where a request is taken by those that have it, and sent again, it is not
-// overwritten by the next.
+// A request that is still in flight, or resent, is not overwritten by the next.
 TEST_F(BroadcastTest, AMessageOnItsWayKeepsItsRequest) {
   Broadcast<proto::RestoreRequest> plain(
       &speech_, {[this](uint32_t, const auto&) { return Heard::kDone; },

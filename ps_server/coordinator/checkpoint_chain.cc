@@ -29,7 +29,7 @@ bool CheckpointChain::AddTo(proto::Manifest* next) const {
     return !next->chain().empty();
   }
   *next->mutable_previous() = last_->name();
-  // The last of all is for people, who may take its folder elsewhere.
+  // The final checkpoint is for users, who may take its folder elsewhere.
   if (next->finished()) return false;
   auto links = last_->chain();
   proto::ChainLink* const link = links.Add();
@@ -38,7 +38,7 @@ bool CheckpointChain::AddTo(proto::Manifest* next) const {
   for (const proto::DataFile& file : last_->files()) bytes += file.size();
   link->set_bytes(bytes);
   if (static_cast<uint32_t>(links.size()) > max_deltas) return false;
-  // Whoever restores reads all of them.
+  // A restore has to read all of them.
   uint64_t deltas = 0;
   for (int i = 1; i < links.size(); ++i) deltas += links[i].bytes();
   if (deltas > links[0].bytes() / 2) return false;

@@ -8,8 +8,8 @@
 
 namespace holdfast {
 
-// Says when a checkpoint may have only what has changed in tables
-// (docs/protocol/tables.md, "Checkpoints").
+// Decides when a checkpoint may be a delta, with only the changed rows of
+// tables (docs/protocol/tables.md, "Checkpoints").
 //
 // Thread-compatible.
 class CheckpointChain {
@@ -19,16 +19,15 @@ class CheckpointChain {
   // The newest durable checkpoint.
   void OnDurable(const proto::Manifest& manifest);
 
-  // Fills in what `next` has to say of those before it, whose name,
-  // declaration and `finished` are there. Returns whether it may have changes
-  // alone.
+  // Fills in what `next` states about earlier checkpoints; its name,
+  // declaration and `finished` must be set. Returns whether it may be a delta.
   //
-  // One of the same name gets the bytes of the last, as its files replace them
-  // one after the other.
+  // If `next` has the same name as the last checkpoint, it gets the last one's
+  // bytes, because its files replace those one by one.
   bool AddTo(proto::Manifest* next) const;
 
  private:
-  // Its name, files, `previous` and `chain`.
+  // Only its name, files, `previous` and `chain` are kept.
   std::optional<proto::Manifest> last_;
 };
 

@@ -15,9 +15,9 @@ class CheckpointChainTest : public testing::Test {
  protected:
   CheckpointChainTest() { declaration_.add_tables()->set_name("t"); }
 
-  // Takes the next checkpoint. Returns the steps of those that it needs, or
-  // "all" where it has all rows itself.
-  // `again`: of the same step.
+  // Takes the next checkpoint. Returns the steps of the checkpoints that it
+  // needs, or "all" if it has all rows itself.
+  // `again`: for the same step.
   std::string Take(uint64_t bytes, bool finished = false, bool again = false) {
     proto::Manifest manifest;
     manifest.mutable_name()->set_generation(generation_);
@@ -84,7 +84,7 @@ TEST_F(CheckpointChainTest, TheLastOfAllHasAllRows) {
   EXPECT_EQ(previous_, 1u);
 }
 
-// Its files replace those of the last, which have the same bytes then.
+// Its files replace those of the last checkpoint, and then have the same bytes.
 TEST_F(CheckpointChainTest, OneOfTheSameNameIsAsTheLast) {
   Take(1000);
   EXPECT_EQ(Take(1000, /*finished=*/true, /*again=*/true), "all");

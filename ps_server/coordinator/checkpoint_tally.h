@@ -10,8 +10,8 @@
 
 namespace holdfast {
 
-// The checkpoints of one coordinator's life: how many, and what the newest has
-// cost.
+// Counts the checkpoints of one life of the coordinator, and measures the cost
+// of the newest.
 //
 // Thread-compatible.
 class CheckpointTally {

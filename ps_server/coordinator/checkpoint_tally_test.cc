@@ -29,7 +29,7 @@ TEST(CheckpointTallyTest, TellsTheNewest) {
   EXPECT_EQ(counts().last_bytes(), 1024u);
   EXPECT_EQ(counts().age_seconds(), 60);
 
-  // One that fails leaves what is known of the newest.
+  // A failed checkpoint does not change the figures of the newest.
   tally.OnBegun(now);
   now += absl::Seconds(5);
   tally.OnFailed();

@@ -7,7 +7,7 @@
 namespace holdfast {
 namespace {
 
-// Disks and processes choose words of their own.
+// Limits texts that stem from disks or other processes.
 constexpr size_t kMostTextBytes = 4000;
 
 }  // namespace
@@ -75,7 +75,7 @@ void Chronicle::Close() {
 }
 
 void Chronicle::Write() {
-  // A directory without a generation is nobody's yet.
+  // A directory without a generation does not belong to any job yet.
   if (journal_.journal().generation() > 0) writer_.Write();
 }
 

@@ -23,59 +23,63 @@
 
 namespace holdfast {
 
-// What people are told of a job's course: its events, and a history of loss and
-// rate. Keeps both on disk, where there is one. No decision depends on it.
+// What users are shown of the course of a job: its events, and a history of
+// loss and rate. Keeps both on disk, if there is a directory. No decision
+// depends on it.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class Chronicle {
  public:
-  // The job at this moment.
+  // The state of the job that goes with an event.
   struct Moment {
     Generation generation;
-    // As workers are told: verdicts come before the shards have committed.
+    // The step as reported to workers: verdicts come before the shards have
+    // committed.
     uint64_t step = 0;
   };
 
-  // `date`: empty where nobody knows it. `archive`: null where nothing is kept.
+  // `date`: empty if the date is unknown. `archive`: null if nothing is kept.
   // All must outlive the chronicle.
   Chronicle(std::function<absl::Time()> date, const Clock* clock,
             Archive* archive, Outbox* outbox, const JournalWriter* journal,
             Progress* progress, std::function<Moment()> now);
 
-  // Goes on where the file ends.
+  // Continues where the file ends.
   void TakeUp(const proto::History& history);
 
-  // Tells people what has happened, in a whole sentence without a full stop.
+  // Reports an event to users. `text` is a whole sentence without a full stop.
   void Tell(proto::Event::Kind kind, const std::string& text,
             const std::optional<TaskId>& about = std::nullopt);
 
-  // Training begins, or goes on.
+  // Training begins, or resumes.
   void OnTraining();
-  // Steps are committed, or tickets spent: a point, where one is due.
+  // Steps have been committed, or tickets spent: adds a point if one is due.
   void OnProgress();
-  // As a worker told. False when it has told the same before.
+  // A result that a worker reports. Returns false if it has been reported
+  // before.
   bool OnEvaluation(const proto::EvaluationResult& result);
-  // The job ends here: its last steps make a point, whether or not one is due.
+  // The job ends here: adds a point for its last steps, whether or not one is
+  // due.
   void Close();
   // A generation is over.
   void OnGenerationOver() { rates_.Reset(); }
-  // The job goes on from `step`: what is known of later ones did not happen.
+  // The job resumes from `step`: forgets the points of later steps.
   void GoBack(uint64_t step) { history_.GoBack(step); }
 
   // Writes what has changed, if the directory is this job's.
   void Write();
-  // Once a second.
+  // Called once a second.
   void Look();
 
   const EventLog& events() const { return events_; }
   const JobHistory& history() const { return history_; }
-  // Over the last seconds of training.
+  // Rates over the last seconds of training.
   RecentRates::Rates rates() const;
 
  private:
   void AddPoint();
-  // Seconds since 1970; 0 where nobody knows.
+  // Seconds since 1970; 0 if the date is unknown.
   double Date() const;
   RecentRates::Position Reached() const;
   proto::History Make() const;

@@ -27,7 +27,7 @@ class ChronicleTest : public ::testing::Test {
     const Outbox::Event event(&outbox_);
     chronicle_.Write();
   }
-  // `steps` more are committed, each of 10 examples with that loss.
+  // Commits `steps` more steps, each of 10 examples with that loss.
   void Train(uint64_t steps, double loss) {
     for (uint64_t i = 0; i < steps; ++i) {
       AcceptedPush push;
@@ -85,7 +85,7 @@ TEST_F(ChronicleTest, AStepMakesAPoint) {
 }
 
 // 10,000 points are thinned to every second step, so that the last of these
-// steps makes none by itself.
+// steps does not make a point by itself.
 TEST_F(ChronicleTest, TheLastStepMakesOneWhetherOrNotItIsDue) {
   Train(JobHistory::kMostPoints + 2, 1);
   const uint64_t last = chronicle_.history().last_step();

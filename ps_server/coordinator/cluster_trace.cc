@@ -16,7 +16,7 @@ using proto::TraceResponse;
 
 const TaskId kOwn = {kPsJob, 0};
 
-// Of tasks that are waited for, those that are named.
+// The maximum number of tasks that a list names.
 constexpr size_t kMostNamed = 20;
 
 std::string JoinSome(const std::vector<std::string>& names) {
@@ -42,7 +42,7 @@ absl::StatusOr<TraceResponse> ClusterTrace::Answer(
     case proto::TraceRequest::FINISH:
       if (state_ == TraceResponse::ARMING ||
           state_ == TraceResponse::RECORDING) {
-        Close("it was not waited for any longer");
+        Close("the operator stopped waiting for it");
       }
       return Describe();
     case proto::TraceRequest::FETCH:
@@ -56,26 +56,25 @@ absl::StatusOr<TraceResponse> ClusterTrace::Answer(
 }
 
 absl::Status ClusterTrace::NotHere(uint64_t trace) const {
-  return absl::NotFoundError(
-      absl::StrCat("trace ", trace,
-                   " is not here: it was dropped, for nobody had asked for "
-                   "it for ",
-                   absl::FormatDuration(kAbandoned),
-                   ", or /job:ps/task:0 has been started anew"));
+  return absl::NotFoundError(absl::StrCat(
+      "trace ", trace,
+      " does not exist: it was dropped because it had not been "
+      "asked for within ",
+      absl::FormatDuration(kAbandoned), ", or /job:ps/task:0 has restarted"));
 }
 
 absl::StatusOr<TraceResponse> ClusterTrace::Begin(
     const proto::TraceRequest& request) {
   if (request.trace() == 0 || request.steps() == 0) {
     return absl::InvalidArgumentError(
-        "a trace that is begun needs a number and steps, both at least 1");
+        "to begin a trace, give a number and steps, both at least 1");
   }
   const absl::Time now = job_.clock->Now();
   if (held() && request.trace() != trace_) {
     return absl::AlreadyExistsError(absl::StrCat(
         "another trace, of ", steps_, " steps, is ",
         state_ == TraceResponse::COMPLETE ? "being fetched" : "being recorded",
-        "; there is one at a time, try again when that is over"));
+        "; there can be only one at a time: try again when it is over"));
   }
   asked_ = now;
   if (held()) return Describe();  // asked again
@@ -88,8 +87,8 @@ absl::StatusOr<TraceResponse> ClusterTrace::Begin(
   steps_ = request.steps();
   state_ = TraceResponse::ARMING;
   changed_ = true;
-  // Who waits for an answer with its lease hears at once, all others within a
-  // third of it.
+  // Tasks with a parked renewal learn of it at once, all others within a third
+  // of a lease.
   deadline_ = now + job_.options.lease / 2;
   begin_time_ = end_time_ = now;
   own_dropped_until_ = absl::InfinitePast();
@@ -126,7 +125,7 @@ TraceResponse ClusterTrace::Describe() const {
     *told.mutable_tracks() = part.first.tracks();
   }
   if (state_ != TraceResponse::COMPLETE) return response;
-  // Those that are here and have never said a word of it.
+  // Tasks that are members and have never reported anything for the trace.
   for (const auto& [task, session] : job_.members.sessions()) {
     if (parts_.count(task) > 0) continue;
     proto::TraceTask& told = *response.add_tasks();
@@ -193,15 +192,16 @@ std::string ClusterTrace::WaitingFor() const {
 std::string ClusterTrace::Missing(const TaskId& task, const Part& part) const {
   if (state_ != TraceResponse::COMPLETE) return "";
   if (part.cut) {
-    return absl::StrCat("its last spans: all tasks' take more than ",
-                        kMaxBytes >> 20, " MiB");
+    return absl::StrCat(
+        "its last spans: those of all tasks together take more than ",
+        kMaxBytes >> 20, " MiB");
   }
   if (part.sent && part.again) {
     return "it was started again meanwhile, and what it had recorded before is "
            "lost";
   }
   if (part.sent) return "";
-  if (part.unable) return "its program records nothing for others";
+  if (part.unable) return "its program cannot record cluster traces";
   if (IsLive(task, part)) return "it did not send its spans in time";
   const Member* session = job_.members.Find(task);
   if (session == nullptr || session->incarnation != part.incarnation) {
@@ -265,7 +265,7 @@ absl::Status ClusterTrace::Add(const proto::ReportTraceRequest& request) {
   if (piece.piece() < part.pieces.size()) return absl::OkStatus();  // again
   if (piece.piece() > part.pieces.size() || part.sent) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "piece ", piece.piece(), ": expected is piece ", part.pieces.size()));
+        "piece ", piece.piece(), ": expected piece ", part.pieces.size()));
   }
   const int tracks =
       piece.piece() == 0 ? piece.tracks_size() : part.first.tracks_size();
@@ -283,7 +283,8 @@ absl::Status ClusterTrace::Keep(const proto::TracePart& piece, Part* part) {
     part->cut = true;
     part->sent = true;
     return absl::ResourceExhaustedError(
-        absl::StrCat("all tasks' spans take more than ", kMaxBytes, " bytes"));
+        absl::StrCat("the spans of all tasks together take more than ",
+                     kMaxBytes, " bytes"));
   }
   if (piece.piece() == 0) {
     part->first = piece;
@@ -453,7 +454,8 @@ void ClusterTrace::Start(uint64_t step, absl::Time now) {
 }
 
 void ClusterTrace::Close(const std::string& why) {
-  // What came of it is told, whoever has said that it records.
+  // So that the coordinator's own part is reported even if it has not confirmed
+  // that it records.
   if (own_recording_ == trace_) PartOf(kOwn, Incarnation(0)).recording = true;
   if (state_ == TraceResponse::ARMING) begin_time_ = job_.clock->Now();
   state_ = TraceResponse::COLLECTING;

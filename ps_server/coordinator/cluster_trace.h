@@ -22,8 +22,8 @@
 
 namespace holdfast {
 
-// A trace of the whole cluster: which steps are recorded, and what tasks have
-// recorded of them, for an operator to fetch (docs/operating/tracing.md).
+// A trace of the whole cluster: which steps are recorded, and the spans that
+// tasks have recorded, for an operator to fetch (docs/operating/tracing.md).
 //
 //   kNone --(1)--> kArming --(2)--> kRecording --(3)--> kCollecting
 //     ^               |                                  ^     |
@@ -31,53 +31,55 @@ namespace holdfast {
 //     |                                                        v
 //     +----------------------------(6)--------------------- kComplete
 //
-//  1. An operator begins it. Every task is told to record with the next answer
-//     to the renewal of its lease; those that are parked are answered at once.
-//  2. A step begins when all live tasks record, or have had their time to say
-//     so.
-//  3. The last step is committed on every shard. Or what goes before it: the
-//     job goes back, or ends, or the operator does not wait any longer.
-//  4. The same, before a step began.
-//  5. Every task that recorded has sent its spans, or is gone, or has had its
-//     time.
-//  6. From any state: the operator has all, or has not asked for kAbandoned.
+//  1. An operator begins the trace. Every task is told to record in the next
+//     answer to a renewal of its lease; parked renewals are answered at once.
+//  2. A step begins once all live tasks record, or the time for them to confirm
+//     has passed.
+//  3. The last step is committed on every shard; or before that the job rolls
+//     back, or ends, or the operator stops waiting.
+//  4. The latter, before a step has begun.
+//  5. Every task that recorded has sent its spans, or is gone, or its time to
+//     send them has passed.
+//  6. From any state: the operator has everything, or has not asked for
+//     kAbandoned.
 //
-// There is one at a time. Nothing that the job decides depends on it.
+// There is at most one trace at a time. No decision of the job depends on it.
 //
-// Thread-compatible: part of the coordinator. Invariant: what it keeps of
-// spans takes kMaxBytes at most.
+// Thread-compatible: part of the coordinator. Invariant: the spans kept take at
+// most kMaxBytes.
 class ClusterTrace final : public StepWatch {
  public:
-  // A trace that nobody asks for is dropped.
+  // A trace that no operator has asked for during this time is dropped.
   static constexpr absl::Duration kAbandoned = absl::Seconds(10);
-  // Spans of all tasks together, as they cross the wire.
+  // The limit on the spans of all tasks together, in their size on the wire.
   static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-  // For tasks to send what they have recorded, beside a lease.
+  // The time for tasks to send what they have recorded, on top of a lease.
   static constexpr absl::Duration kToSend = absl::Seconds(5);
 
   explicit ClusterTrace(const Job* job) : job_(*job) {}
 
-  // Errors of the following are those of the methods in
+  // The errors of the following are those of the methods in
   // proto/coordinator.proto.
   absl::StatusOr<proto::TraceResponse> Answer(
       const proto::TraceRequest& request);
-  // A part of a task's spans. The sender has a session.
+  // Adds a part of a task's spans. The sender must have a session.
   absl::Status Add(const proto::ReportTraceRequest& request);
 
-  // A task renews its lease. Returns whether it does what is wanted of it.
+  // A task renews its lease. Returns whether the task has followed the current
+  // order.
   bool Hear(const proto::RenewLeaseRequest& request);
-  // What tasks are told; absent while there is nothing to tell.
+  // The order that tasks are given; absent if there is none.
   std::optional<proto::TraceOrder> order() const;
 
-  // The coordinator's own ps, which has no session: it records for that trace;
-  // its spans.
+  // For the coordinator's own ps, which has no session: it records for trace
+  // `trace`; and its spans.
   void OnOwnRecording(uint64_t trace) { own_recording_ = trace; }
   void AddOwn(std::vector<TraceTrack> tracks,
               std::optional<absl::Time> complete_from);
 
-  // What the job had is lost.
+  // The state of the generation is lost.
   void OnGenerationOver();
-  // Asynchronous jobs.
+  // For asynchronous jobs.
   void OnTicketSpent(uint64_t ticket, const WorkerLife& worker,
                      absl::Time granted, absl::Time now);
   // StepWatch:
@@ -87,35 +89,36 @@ class ClusterTrace final : public StepWatch {
   void OnStepCommitted(GlobalStep step, absl::Time closed,
                        absl::Time now) override;
 
-  // At the end of each event. Returns whether tasks are to be told something
-  // else than before.
+  // Called at the end of each event. Returns whether the order for tasks has
+  // changed.
   bool Advance();
 
-  // Whether somebody still asks for a trace.
+  // Whether there is a trace.
   bool held() const { return state_ != proto::TraceResponse::NONE; }
 
  private:
   using State = proto::TraceResponse::State;
 
-  // A task's part.
+  // A task's part of the trace.
   struct Part {
     Incarnation incarnation;
     std::string process;
-    // It does not know of traces.
+    // The task does not know of traces.
     bool unable = false;
     bool recording = false;
-    // An earlier life of the task had recorded, too, and its spans are lost.
+    // An earlier life of the task had also recorded, and its spans are lost.
     bool again = false;
-    // It has sent all that it has.
+    // The task has sent all its spans.
     bool sent = false;
-    // There was no room for all of it.
+    // There was no room for all of its spans.
     bool cut = false;
-    // proto::TracePart, serialized: a tenth of what they take otherwise.
+    // Serialized proto::TraceParts: a tenth of the memory that parsed ones
+    // take.
     std::vector<std::string> pieces;
     uint64_t spans = 0;
     proto::TracePart first;  // without its spans
   };
-  // The rows of the coordinator itself.
+  // The rows that the coordinator itself contributes.
   enum OwnRow { kCollecting, kVerdict, kCommit, kTickets, kNumOwnRows };
 
   absl::StatusOr<proto::TraceResponse> Begin(
@@ -123,19 +126,19 @@ class ClusterTrace final : public StepWatch {
   proto::TraceResponse Describe() const;
   absl::StatusOr<proto::TraceResponse> Fetch(
       const proto::TraceRequest& request) const;
-  // Why the trace that is asked for is not here.
+  // The error for a trace that does not exist.
   absl::Status NotHere(uint64_t trace) const;
   std::string WaitingFor() const;
-  // Of a task, once it should be here.
+  // What is missing from a task's part once it should be complete.
   std::string Missing(const TaskId& task, const Part& part) const;
 
   bool AllRecord() const;
   bool AllSent() const;
-  // Whether the life that the part is of is still there.
+  // Whether the life that recorded the part is still live.
   bool IsLive(const TaskId& task, const Part& part) const;
   // The first step begins.
   void Start(uint64_t step, absl::Time now);
-  // No more is recorded. `why`: empty for a trace with all of its steps.
+  // Ends the recording. `why`: empty for a trace with all of its steps.
   void Close(const std::string& why);
   void Drop();
   void AddOwnSpan(OwnRow row, TraceSpan span);
@@ -145,15 +148,15 @@ class ClusterTrace final : public StepWatch {
 
   const Job& job_;
   State state_ = proto::TraceResponse::NONE;
-  // Since Advance has last said so.
+  // Whether the order has changed since Advance last said so.
   bool changed_ = false;
   uint64_t trace_ = 0;
   uint32_t steps_ = 0;
   uint64_t first_ = 0;
   uint64_t end_ = 0;
-  // All record, or have had their time: the next step is the first.
+  // All tasks record, or have had their time: the next step is the first.
   bool armed_ = false;
-  // Of the state: until when others may take.
+  // When the current state no longer waits for tasks.
   absl::Time deadline_;
   absl::Time begin_time_;
   absl::Time end_time_;
@@ -166,7 +169,7 @@ class ClusterTrace final : public StepWatch {
     OwnRow row;
     TraceSpan span;
   };
-  // The newest.
+  // The newest of the coordinator's own spans.
   std::deque<OwnSpan> own_;
   absl::Time own_dropped_until_;
 };

@@ -13,7 +13,7 @@ Commit::Commit(Job* job)
                              [this] { OnCommitted(); }}) {}
 
 bool Commit::IsDue() const {
-  // The first step is made of as many as the cluster was started with.
+  // The first step needs as many offers as the cluster was started with.
   return job_->at_work() && job_->step.open() && !job_->AllMade() &&
          !job_->TooFewWorkers() &&
          job_->evaluations.MayCommit(job_->step.number().value(),

@@ -53,12 +53,12 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
   restore_.BeginGeneration("/job:ps/task:0 has started");
 }
 
-// ---- Events ----
+// ---- A job that was finished before ----
 
-// [J3] What was finished before is DONE, unless there is more to do.
+// [J3] The job is DONE, unless there is more to do.
 void Coordinator::AdvanceFinishedBefore() {
   if (job_.ended() || restore_.beginning()) return;
-  // Nobody has come.
+  // No worker has come.
   if (job_.clock->Now() - job_.begun > job_.timeouts.Start()) {
     job_.declared.Settle();
   }
@@ -89,7 +89,8 @@ void Coordinator::Settle() {
 
 void Coordinator::AnswerDue(absl::Time now) {
   if (auto due = job_.step.parked()->TakeDue(now); !due.empty()) {
-    // The same for all of them, and as long as the list of workers.
+    // Made once, because it is the same for all, and as long as the list of
+    // workers.
     const std::string waiting_for = WaitingFor();
     for (auto& parked : due) {
       job_.outbox.Answer(std::move(parked.reply), NotYetAnswer(waiting_for));
@@ -101,7 +102,7 @@ void Coordinator::AnswerDue(absl::Time now) {
 void Coordinator::StartNext() {
   if (end_.IsDue()) return end_.Start();
   if (job_.running != nullptr) return;
-  // Between two operations, so that the shards agree on the last version.
+  // Between two operations only, so that the shards agree on the last version.
   if (FailIfDiverged()) return end_.Start();
   for (Operation* operation : operations_) {
     if (operation->IsDue()) return operation->Start();
@@ -144,15 +145,15 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
     job_.outbox.Answer(std::move(reply), status);
   };
   const TaskId task = ToTaskId(request.sender().task());
-  // A worker whose files differ may ask how what it would declare differs.
+  // A worker with other files may ask how its declaration would differ.
   const bool only_asks =
       request.sender().incarnation() == 0 && job_.declared.has_value();
   if (!only_asks) {
     const auto session = job_.members.FindSession(request.sender());
     if (!session.ok()) return refuse(session.status());
     if (!IsWorker(task)) {
-      return refuse(absl::InvalidArgumentError(
-          absl::StrCat(task.ToString(), " is no worker: it may not declare")));
+      return refuse(absl::InvalidArgumentError(absl::StrCat(
+          task.ToString(), " is not a worker: it may not declare the job")));
     }
     if (job_.state.phase() == proto::FAILED) {
       return refuse(absl::AbortedError(job_.state.reason()));
@@ -171,9 +172,9 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
         CheckSameDeclaration(task, *job_.declared, *complete);
     if (!same.ok() &&
         !(job_.begun_with_journal() && job_.declared.IsOfSameFile(*complete))) {
-      // One that only asks has been told already.
+      // A worker that only asks has already been told.
       const std::string ways = only_asks ? "" : WaysOutOfChange(*job_.declared);
-      // Those that train go on: its leave is none that ends the job.
+      // The other workers go on training: this leave does not end the job.
       if (!only_asks && job_.begun_with_journal() &&
           job_.members.IsLive(task)) {
         job_.members.OnLeave(task);
@@ -203,7 +204,7 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   if (!only_asks) job_.members.RetryRegisters(std::nullopt);
 }
 
-// [J3] A worker declares the job that was taken up from a journal.
+// [J3] A worker declares a job that resumes from a journal.
 absl::Status Coordinator::Resume(const TaskId& task,
                                  const proto::Declaration& complete) {
   const auto& checkpoints = job_.journal.journal().checkpoints();
@@ -214,12 +215,12 @@ absl::Status Coordinator::Resume(const TaskId& task,
   if (!changes.ok()) {
     const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
         task.ToString(),
-        " declares another job than that of this "
-        "checkpoint directory: ",
+        " declares a different job than the one in "
+        "this checkpoint directory: ",
         Shorten(std::string(changes.status().message()), kMaxTextBytes),
         WaysOutOfChange(*job_.declared)));
-    // Whoever waits for it came with the same. The job fails when the first of
-    // them leaves.
+    // The workers that wait for the declaration have the same job file. The job
+    // fails when the first of them leaves.
     job_.declared.Refuse(why);
     return why;
   }
@@ -233,7 +234,7 @@ absl::Status Coordinator::Resume(const TaskId& task,
         job_.declared.Settle();
         if (!text.empty()) {
           job_.Tell(proto::Event::CHANGED,
-                    absl::StrCat("the job goes on with changes: ", text));
+                    absl::StrCat("the job continues with changes: ", text));
         }
       });
   return absl::OkStatus();
@@ -260,8 +261,9 @@ absl::StatusOr<proto::GetPlacementResponse> Coordinator::PlacementAnswer()
   proto::GetPlacementResponse response;
   response.set_generation(job_.generation.value());
   *response.mutable_state() = job_.state;
-  // Who comes to a stopped job has nothing to read, though the shards are still
-  // there; who comes late to one that is done reads its last values.
+  // A worker that joins a stopped job has nothing to read, although the shards
+  // are still there; one that joins late when the job is done reads its last
+  // values.
   const bool ready = job_.created && !end_.started() &&
                      (!job_.ended() || job_.state.phase() == proto::DONE);
   response.set_ready(ready);
@@ -299,20 +301,20 @@ void Coordinator::StartClockWhenReady() {
                        job_.options.num_workers});
   }
   if (job_.declared.continues() && job_.generation.value() > 1) {
-    // Others may be lost for good since the job began.
+    // The others may have been lost for good since the job began.
     needed = job_.declared->lost_workers().min_replicas();
   }
   if (job_.members.num_workers_seen() < needed) return;
   const absl::Time now = job_.clock->Now();
   job_.progress.OnTrainingBegun(now);
-  // The first step waits for those that it could begin with.
+  // The first step waits for the workers that were there to begin it.
   job_.CountMembersOfStep();
   OnTraining(now);
 }
 
 void Coordinator::OnTraining(absl::Time now) {
   job_.chronicle.OnTraining();
-  // It waited for tasks to start until here.
+  // Until now the job has been waiting for tasks to start.
   if (job_.step.open()) {
     job_.step_timer.OnOpened(job_.step.number(), now);
     job_.paces.OnStepOpened(job_.step.number(), now);
@@ -320,7 +322,7 @@ void Coordinator::OnTraining(absl::Time now) {
   const uint64_t step = job_.global_step();
   job_.Tell(proto::Event::TRAINING,
             step == 0 ? std::string("training begins")
-                      : absl::StrCat("training goes on from step ", step));
+                      : absl::StrCat("training resumes from step ", step));
 }
 
 // ---- Generations ----
@@ -341,7 +343,7 @@ void Coordinator::OnGenerationOver() {
 
 void Coordinator::OnGenerationBegun(const proto::Position& position) {
   if (job_.finished_before) {
-    // Nothing is restored, and whoever comes may register.
+    // Nothing is restored, and any task may register.
     job_.members.RetryRegisters(std::nullopt);
     return job_.members.AnswerRenewals();
   }
@@ -355,7 +357,7 @@ void Coordinator::OnGenerationBegun(const proto::Position& position) {
               absl::StrCat("generation ", job_.generation.value(),
                            " begins: ", restore_.recovered()));
   }
-  // What was parked is of an older generation.
+  // Parked calls belong to an older generation.
   for (auto& parked : job_.step.parked()->TakeAll()) {
     job_.outbox.Answer(std::move(parked.reply),
                        ContributeAnswer(proto::ABORTED));
@@ -390,7 +392,7 @@ void Coordinator::OnRestored(const proto::Manifest& from) {
   StartClockWhenReady();
   AnswerPlacements();
   job_.members.AnswerRenewals();
-  // [L3] Those whose leases ran out while the job was STARTING.
+  // [L3] Workers whose leases expired while the job was STARTING.
   if (!job_.declared.continues() || job_.AllMade()) return;
   std::vector<TaskId> lost;
   for (const TaskId& task : job_.members.lost()) {
@@ -424,15 +426,16 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   }
   if (!session.ok()) return refuse(session.status());
   if (!IsWorker(task)) {
-    return refuse(absl::InvalidArgumentError(
-        absl::StrCat(task.ToString(), " is no worker: it may not contribute")));
+    return refuse(absl::InvalidArgumentError(absl::StrCat(
+        task.ToString(), " is not a worker: it may not contribute")));
   }
   if (job_.declared.asynchronous()) {
     return refuse(absl::FailedPreconditionError(
         "the job is asynchronous: pushes are applied, not contributed"));
   }
   const absl::Time now = job_.clock->Now();
-  // Between two generations it waits, to be told of the next one.
+  // Between two generations the call waits until it can be told of the next
+  // one.
   if (!restore_.beginning()) {
     AckThrough(push.from,
                std::min(request.acked_through(), request.sequence() - 1));
@@ -441,12 +444,13 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
     if (job_.state.phase() == proto::STOPPED) {
       return decide(proto::VERDICT_UNSPECIFIED);
     }
-    // All steps were made while the job was to stop.
+    // All steps were made while the job was being stopped.
     if (!job_.step.open() && job_.state.phase() == proto::DONE) {
       Refuse(push, proto::STALE);
       return decide(proto::STALE);
     }
-    // [E2] In a job that stops it waits for the end, without a seat.
+    // [E2] In a job that is stopping the push waits for the end, without a
+    // seat.
     if (!job_.step.open() && !job_.stopping()) {
       return refuse(absl::FailedPreconditionError(
           absl::StrCat("no step is open: waiting for ", WaitingFor())));
@@ -459,7 +463,7 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
         job_.step.Offer(request, push, replica, job_.AllStepsFixed(),
                         job_.tickets, job_.verdicts);
     if (!verdict.ok()) return refuse(verdict.status());
-    // Not one that is asked for again.
+    // Repeated requests are not counted again.
     const bool counts = job_.step.step().num_offers() > seated;
     if (counts || *verdict != proto::VERDICT_UNSPECIFIED) {
       job_.paces.OnOffer(replica, GlobalStep(request.step()), counts, now);
@@ -485,7 +489,7 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
 }
 
 void Coordinator::OnStepClosed() {
-  // All that are parked fill seats of the step that is closed.
+  // Every parked push fills a seat of the step that has been closed.
   for (auto& parked : job_.step.parked()->TakeAll()) {
     job_.outbox.Answer(std::move(parked.reply),
                        ContributeAnswer(*job_.verdicts.Find(parked.key)));
@@ -498,7 +502,7 @@ void Coordinator::Refuse(const PushId& push, proto::Verdict verdict) {
   job_.tickets.Return(push);
 }
 
-// What is out is not decided, whatever the worker says.
+// A push whose ticket is out is undecided, whatever the worker says.
 void Coordinator::AckThrough(const WorkerLife& from, uint64_t sequence) {
   job_.verdicts.AckThrough(from, job_.tickets.LimitAck(from, sequence));
 }

@@ -36,20 +36,22 @@
 
 namespace holdfast {
 
-// The job's one decision maker: who is here, what a step is made of, who may
-// push next on which examples, what is saved, where the job goes on from, and
-// when it ends.
+// The job's only decision maker: it decides who is a member, what a step is
+// made of, who may push next on which examples, what is saved, where the job
+// resumes, and when it ends.
 //
-// A deterministic event machine: messages, replies of shards and archive, and
-// clock ticks in; replies and messages out, when the event is over (outbox.h).
-// What it does at each is told in docs/protocol/life_of_a_step.md, steps 3, 4
-// and 6, in docs/protocol/asynchronous.md, steps A1, A4 and A5, and in
-// docs/protocol/recovery.md; its inside in docs/protocol/coordinator.md.
+// A deterministic event machine: messages, replies from the shards and the
+// archive, and clock ticks come in; replies and messages go out when the event
+// is over (outbox.h). Its behavior is specified in
+// docs/protocol/life_of_a_step.md, steps 3, 4 and 6, in
+// docs/protocol/asynchronous.md, steps A1, A4 and A5, and in
+// docs/protocol/recovery.md; its internals are described in
+// docs/protocol/coordinator.md.
 //
-// This class takes a call to the part that it concerns, and decides what
-// follows from one part for the others. State is the parts' (job.h); what takes
-// more than one event is an operation (operation.h). At the end of each event
-// the next operation is started that is due and may run:
+// This class passes each call to the part that it concerns, and decides what a
+// change in one part means for the others. The parts own the state (job.h);
+// anything that takes more than one event is an operation (operation.h). At the
+// end of each event, the next operation that is due and may run is started:
 //
 //       +-----------(2)------------+------------(2)----------+
 //       v                          |                         |
@@ -71,47 +73,45 @@ namespace holdfast {
 //                   |                            |
 //                   +----------(8) End ----------+
 //
-//  1. The job is declared and settled, all ps are there, and no generation is
-//     beginning.
-//  2. A shard or the coordinator has lost its state. The next generation has
-//     begun when the journal says so; whatever was under way is over.
-//  3. One at a time, in this order: a Fence when lives are to be shut out; a
-//     Save when a checkpoint is due (its writing goes on by itself); a Commit
+//  1. The job is declared and settled, all ps have registered, and no
+//     generation is beginning.
+//  2. A shard or the coordinator has lost its state. The next generation begins
+//     once the journal says so; whatever was in progress is abandoned.
+//  3. One at a time, in this order: a Fence when there are lives to fence; a
+//     Save when a checkpoint is due (it is written in the background); a Commit
 //     when the open step is complete.
-//  4. Every step is committed or, asynchronous, every ticket spent. Early
-//     stopping makes the job shorter while it is TRAINING.
-//  5. Where there are checkpoints.
-//  6. The journal that was found says that the job is finished, and nobody
-//     declares more steps [J3].
-//  7. Something was waited for too long, a task left with an error, a shard or
-//     the disk refused, or Fail() was called; not while the journal of 5 is
-//     being written.
-//  8. At once in place of whatever is under way; DONE and STOPPED: when nobody
-//     is waited for any more.
-//  9. [E1] An operator has asked for it. A job that is STARTING has nothing
-//  that
-//     is not on disk.
-// 10. [E2, E3] The open step is committed if it is complete, or dropped; then
-// the
-//     last checkpoint is taken, unless the operator does without.
+//  4. Every step is committed or, in an asynchronous job, every ticket is
+//     spent. Early stopping can shorten the job while it is TRAINING.
+//  5. Only if the job takes checkpoints.
+//  6. The journal found at the start says that the job is finished, and no
+//     chief declares more steps [J3].
+//  7. A wait timed out, a task left with an error, a shard or the disk refused,
+//     or Fail() was called; but not while the journal of 5 is being written.
+//  8. FAILED: at once, in place of whatever is in progress. DONE and STOPPED:
+//     when there is no task left to wait for.
+//  9. [E1] An operator has asked the job to stop. A job that is STARTING has
+//     nothing that is not on disk.
+// 10. [E2, E3] The open step is committed if it is complete, and otherwise
+//     dropped; then the last checkpoint is taken, unless the operator has
+//     waived it.
 //
-// Thread-compatible: its owner calls it, and the replies that it gave to
-// ShardLinks and Archive, from one thread at a time. Replies and messages are
-// sent from inside methods, and may come back into any of them.
+// Thread-compatible: its owner calls its methods, and the replies that it has
+// passed to ShardLinks and Archive, from one thread at a time. Replies and
+// messages are sent from inside methods, and may call back into any of them.
 //
-// Invariants: one step is open; a contribution that was given a verdict gets
-// the same one for as long as its worker may ask in that generation; no message
-// carries a generation that is not in the journal.
+// Invariants: at most one step is open; a contribution that has a verdict keeps
+// it for as long as its worker may ask in that generation; no message carries a
+// generation that is not in the journal.
 class Coordinator : private Members::Owner, private Director {
  public:
   using Options = CoordinatorOptions;
 
-  // `archive` is null where there is no checkpoint directory. All must outlive
-  // the coordinator.
+  // `archive` is null if there is no checkpoint directory. All must outlive the
+  // coordinator.
   Coordinator(const Options& options, const Clock* clock, ShardLinks* links,
               Archive* archive);
 
-  // Errors of the following are those of the methods in
+  // The errors of the following are those of the methods in
   // proto/coordinator.proto.
   void Register(const proto::RegisterRequest& request,
                 Reply<proto::RegisterResponse> reply);
@@ -131,7 +131,7 @@ class Coordinator : private Members::Owner, private Director {
                       Reply<proto::NextEvaluationResponse> reply);
   void Leave(const proto::LeaveRequest& request,
              Reply<proto::LeaveResponse> reply);
-  // The following three answer inside the call.
+  // The following three reply before they return.
   void GetStatus(const proto::GetStatusRequest& request,
                  Reply<proto::GetStatusResponse> reply);
   void GetEvents(const proto::GetEventsRequest& request,
@@ -152,41 +152,42 @@ class Coordinator : private Members::Owner, private Director {
   void OnOwnRecording(uint64_t trace);
   void AddOwnTrace(std::vector<TraceTrack> tracks,
                    std::optional<absl::Time> complete_from);
-  // Whether somebody still asks for a trace.
+  // Whether an operator is still asking for a trace.
   bool trace_held() const { return trace_.held(); }
   void Stop(const proto::StopRequest& request,
             Reply<proto::StopResponse> reply);
   void SetLearningRate(const proto::SetLearningRateRequest& request,
                        Reply<proto::SetLearningRateResponse> reply);
 
-  // What this ps reports of itself, for GetStatus: it renews no lease.
+  // This ps's report about itself, for GetStatus: the ps renews no lease.
   void OnOwnReport(const proto::PsReport& report);
 
-  // Tells people that this ps is told to stop, for `reason`, and that another
-  // life of it may take its place.
+  // Reports to users that this ps has been told to stop, for `reason`, and that
+  // another life of it may take its place.
   void OnToldToStop(const std::string& reason);
 
-  // Judges leases and timeouts, answers parked calls whose time is up, sends
-  // again what was not answered. Call it some ten times a second.
+  // Checks leases and timeouts, answers parked calls that have reached their
+  // deadlines, and resends unanswered messages. Call it about ten times a
+  // second.
   void Tick();
 
-  // Ends the job from outside, as when this ps is told to stop. Does nothing
-  // once the journal is being written that says that the job is finished: then
-  // it is DONE when that is on disk.
+  // Ends the job from outside, such as when this ps is told to stop. Does
+  // nothing once the journal that says that the job is finished is being
+  // written: the job is then DONE when that journal is on disk.
   void Fail(const std::string& reason);
 
   const proto::JobState& state() const override { return job_.state; }
   Generation generation() const override { return job_.generation; }
-  // What has happened, for the log of the daemon.
+  // The events so far, for the daemon's log.
   const EventLog& events() const { return job_.chronicle.events(); }
-  // Verdicts that are remembered.
+  // The number of verdicts kept.
   size_t verdicts_kept() const { return job_.verdicts.size(); }
-  // True when the job has ended and everybody who can be told has been told:
+  // True when the job has ended and every task that can be told has been told:
   // the daemon may exit.
   bool finished() const { return end_.finished(); }
 
  private:
-  // What members ask and tell.
+  // Members::Owner: queries and notifications from the members.
   bool beginning() const override { return restore_.beginning(); }
   uint64_t durable_step() const override { return save_.durable_step(); }
   std::string WaitingFor() const override;
@@ -201,7 +202,7 @@ class Coordinator : private Members::Owner, private Director {
     return trace_.Hear(request);
   }
 
-  // What operations tell.
+  // Director: notifications from operations.
   void FailUnlessFinishing(const std::string& reason) override;
   void FailNow(const std::string& reason) override;
   void OnGenerationOver() override;
@@ -212,85 +213,87 @@ class Coordinator : private Members::Owner, private Director {
   void OnFinished() override;
   void OnSavedToStop(const proto::Position& position) override;
 
-  // Begins where the journal says that the job is.
+  // Resumes at the point that the journal names.
   void TakeUp(const proto::Journal& journal);
   absl::Status Resume(const TaskId& task, const proto::Declaration& complete);
   void AdvanceFinishedBefore();
-  // Of a job that is finished.
+  // Goes to the last checkpoint of a job that is finished.
   void GoToLastCheckpoint();
-  // The last thing in each event: what has become due.
+  // Does what has become due. Called at the end of each event.
   void Settle();
-  // Every step is made: the last checkpoint, then the end.
+  // Every step has been made: takes the last checkpoint, then ends the job.
   void Conclude();
-  // Ends a job whose gradients are not finite any more. False where there is no
-  // such thing.
+  // Ends a job that has diverged. Returns false if it has not.
   bool FailIfDiverged();
-  // [E2] What follows from the wish that the job stops, as things are.
+  // [E2] Takes the next step towards stopping the job, if that was asked for.
   void AdvanceStop();
   // [E4] The job is STOPPED.
   void EndStopped();
-  // The job has ended: answers whoever waits for that, or in vain for something
-  // else.
+  // The job has ended: answers the calls that wait for its end, and those whose
+  // wait it makes pointless.
   void AnswerOfEnd();
-  // The time of training begins when the first step has the workers that it
+  // Starts the training clock once the first step has the workers that it
   // needs.
   void StartClockWhenReady();
-  // The job is TRAINING, and its clock runs.
+  // The job is TRAINING, and the training clock runs.
   void OnTraining(absl::Time now);
-  // Once a second: what follows for people from how far the job is.
+  // Called once a second: updates what users are shown of the progress.
   void Look(absl::Time now);
   void JudgePaces(absl::Time now);
   void OnEvaluation(const proto::EvaluationResult& result, bool by_evaluator);
   // Ends the job early once evaluations have decided so.
   void AdvanceEarlyStopping();
-  // Of the open step, which is not made any more.
+  // Refuses the contributions to the open step, which will not be made.
   void RefuseContributions();
   // Gives checkpoints to evaluators that wait for one.
   void AssignEvaluations();
   proto::NextEvaluationResponse EvaluationAnswer(const TaskId& evaluator) const;
-  // What a step that is complete waits for at a step that is evaluated.
+  // What a complete step that must be evaluated waits for; `missing` is that of
+  // Evaluations::MayCommit.
   std::string WaitingForEvaluation(std::optional<uint64_t> missing) const;
-  // Fills in what is decided of learning rate, evaluations and early end.
+  // Fills in the decisions about learning rate, evaluations and early stopping.
   void AddDecisions(proto::GetStatusResponse* status) const;
-  // As people are told, whether or not the task is live.
+  // The task's name in texts for users, whether or not the task is live.
   std::string NameOf(const TaskId& task) const;
-  // Answers parked contributions and requests for tickets whose time is up.
+  // Answers parked contributions and ticket requests that have reached their
+  // deadlines.
   void AnswerDue(absl::Time now);
-  // Starts the operation that is due.
+  // Starts the next operation that is due.
   void StartNext();
-  // A task is silent, or has left.
+  // A task has gone silent, or has left.
   void OnGone(const TaskId& task);
-  // [L4] No more of this life.
+  // [L4] Fences the worker's life.
   void ShutOut(const TaskId& worker);
-  // Shuts out a worker that lives and has told what is not so.
+  // Fences a live worker that has made a false statement.
   void Expel(const TaskId& worker, const absl::Status& why);
-  // A push does not count.
+  // Records that a push does not count.
   void Refuse(const PushId& push, proto::Verdict verdict);
-  // [A4] What the request tells as spent is spent.
+  // [A4] Books a ticket that the request reports as spent.
   void Book(const PushId& push, const proto::SpentTicket& spent);
   // The worker knows what became of its pushes up to `sequence`.
   void AckThrough(const WorkerLife& from, uint64_t sequence);
-  // That the worker may take tickets, and has told nothing that cannot be.
+  // Checks that the worker may take tickets, and that its request contains
+  // nothing impossible.
   absl::Status CheckMayTake(const proto::TakeTicketRequest& request,
                             const PushId& push) const;
   void GrantTickets();
 
-  // Answers, as things are.
+  // Answers that reflect the current state.
   absl::StatusOr<proto::GetPlacementResponse> PlacementAnswer() const;
   void AnswerPlacements();
   proto::ContributeResponse ContributeAnswer(proto::Verdict verdict) const;
-  // Without a verdict.
+  // An answer without a verdict.
   proto::ContributeResponse NotYetAnswer(const std::string& waiting_for) const;
   proto::TakeTicketResponse TicketAnswer() const;
-  // With the ticket that is out with `push`, if there is one.
+  // An answer with the ticket that is out with `push`, if there is one.
   proto::TakeTicketResponse TicketAnswer(const PushId& push) const;
   proto::TakeTicketResponse TicketRefusal(proto::Verdict verdict) const;
-  // Those that get no ticket are told what they wait for.
+  // Answers calls that get no ticket with what they wait for.
   void AnswerTickets(std::vector<TicketBook::Parked::Call> calls);
   void RefuseTickets(std::vector<TicketBook::Parked::Call> calls,
                      proto::Verdict verdict);
 
-  // For workers that hold tickets or, where none is out, for all.
+  // Names the workers that hold tickets or, if no ticket is out, all workers.
   std::string WaitingForTickets() const;
 
   Job job_;
@@ -300,20 +303,20 @@ class Coordinator : private Members::Owner, private Director {
   Commit commit_;
   End end_;
   StopOrder stop_;
-  // Those that are due begin in this order.
+  // In order of precedence: if several are due, the first is started.
   const std::array<Operation*, 4> operations_ = {&restore_, &fence_, &save_,
                                                  &commit_};
   Patience patience_;
   ClusterTrace trace_;
   DecisionWriter decisions_;
-  // Results have come since it was last judged whether the job ends early.
+  // Results have arrived since early stopping was last judged.
   bool judge_early_stopping_ = false;
   ParkedCalls<WorkerLife, proto::NextEvaluationResponse> parked_evaluations_;
-  // In the event of a tick.
+  // The time of the tick; set only while its event is handled.
   std::optional<absl::Time> ticked_at_;
   absl::Time next_look_ = absl::InfinitePast();
-  // By the generation up to which the caller has given first values; of one
-  // that has none, the greatest number.
+  // Keyed by the generation up to which the caller has given first values, or
+  // by the greatest number if it has none to give.
   ParkedCalls<uint64_t, proto::GetPlacementResponse> parked_placements_;
 };
 

@@ -1,10 +1,11 @@
-// What one contribution costs the coordinator, by the number of workers: the
-// figures are meant to be compared along a row, and stay flat where nothing is
-// looked through for each call. Requests are made beforehand and shards answer
+// Measures what one contribution costs the coordinator, by the number of
+// workers. Figures should be compared along a row, and stay flat if no call
+// scans a list of workers. Requests are made beforehand and shards answer
 // inside the call, so that only the coordinator's own work is timed.
 //
-// In every round each worker makes its calls for one push, in an order that is
-// shuffled anew, so that neither caches nor trees see them sorted.
+// In every round each worker makes its calls for one push. The order is
+// shuffled anew in each round, so that neither caches nor trees see sorted
+// input.
 
 #include <benchmark/benchmark.h>
 
@@ -32,7 +33,7 @@
 namespace holdfast {
 namespace {
 
-// More than any run gets to.
+// More steps than any run reaches.
 constexpr uint64_t kSteps = uint64_t{1} << 40;
 
 class SetClock : public Clock {
@@ -44,7 +45,7 @@ class SetClock : public Clock {
   absl::Time now_ = absl::UnixEpoch();
 };
 
-// Shards that do as they are told.
+// Shards that carry out every request.
 class WillingShards : public ShardLinks {
  public:
   void SetAddress(uint32_t, const std::string&) override {}
@@ -64,7 +65,7 @@ class WillingShards : public ShardLinks {
         request);
   }
 
-  // As they give them.
+  // The receipts that the shards give.
   std::optional<Receipts> receipts;
 };
 
@@ -83,7 +84,7 @@ proto::Declaration MakeDeclaration() {
   return declaration;
 }
 
-// A coordinator of one ps whose `num_workers` workers have joined.
+// A coordinator with one ps, and `num_workers` workers that have joined.
 class Job {
  public:
   Job(uint32_t num_workers, const proto::Declaration& declaration)
@@ -113,7 +114,7 @@ class Job {
             sender.set_generation(response->generation());
           });
       *tickets_[worker].mutable_sender() = sender;
-      // As a client asks.
+      // The wait that a client uses.
       requests_[worker].set_wait_ms(10000);
       tickets_[worker].set_wait_ms(10000);
     }
@@ -127,8 +128,8 @@ class Job {
     CHECK_EQ(coordinator_->state().phase(), proto::TRAINING);
   }
 
-  // Every worker asks for the ticket of its next push, and tells that the one
-  // before is spent when `spend`.
+  // Every worker asks for the ticket of its next push and, if `spend`, reports
+  // the previous one as spent.
   void TakeTickets(bool spend) {
     ++sequence_;
     std::shuffle(order_.begin(), order_.end(), random_);
@@ -237,7 +238,8 @@ void ByTicket(benchmark::State& state) {
 void Asynchronous(benchmark::State& state, bool bounded) {
   proto::Declaration declaration = MakeDeclaration();
   auto& mode = *declaration.mutable_consistency()->mutable_asynchronous();
-  // Nobody gets ahead of anybody: all but the last worker of a round wait.
+  // No worker may get ahead of another: all but the last worker of a round
+  // wait.
   if (bounded) mode.set_staleness_bound(0);
   Job job(state.range(0), declaration);
   for (auto _ : state) job.TakeTickets(/*spend=*/true);
@@ -245,7 +247,7 @@ void Asynchronous(benchmark::State& state, bool bounded) {
   Report(state);
 }
 
-// Ten times a second whatever the workers do.
+// Called ten times a second, whatever the workers do.
 void Tick(benchmark::State& state) {
   Job job(state.range(0), MakeDeclaration());
   for (auto _ : state) job.Tick();

@@ -43,7 +43,7 @@ TEST_F(CoordinatorTest, WeightsGoByExamplesAndClipFactor) {
   };
   // 10 / 40 and 30 / 40.
   EXPECT_EQ(s(0, 10, 30, 1), "0:worker0#1*0.25 1:worker1#1*0.75");
-  // Nothing to give: the other is the mean.
+  // Worker 0 has no examples: the mean is worker 1's gradient.
   EXPECT_EQ(s(1, 0, 30, 1), "0:worker0#2*0 1:worker1#2*1");
   EXPECT_EQ(s(2, 0, 0, 1), "0:worker0#3*0 1:worker1#3*0");
   // 0.25 x 30 / 40 = 0.1875.
@@ -57,8 +57,8 @@ TEST_F(CoordinatorTest, CommitWaitsUntilEveryShardHoldsTheOneBefore) {
   OfferBoth(0);
   ASSERT_THAT(PuppetLinks::To(links_->commits), ElementsAre(0, 1));
   PuppetLinks::Answer(links_->commits, 0);
-  // Whoever saw version 1 on both shards may offer, though one acknowledgement
-  // is still under way.
+  // A worker that saw version 1 on both shards may offer, although one
+  // acknowledgement is still in flight.
   const auto one = Offer(Worker(0), 1, 0, 2);
   const auto two = Offer(Worker(1), 1, 1, 2);
   EXPECT_THAT(PuppetLinks::To(links_->commits), ElementsAre(1)) << "of step 0";
@@ -86,7 +86,7 @@ TEST_F(CoordinatorTest, ACommitThatIsNotAnsweredIsSentAgainTheSame) {
   EXPECT_EQ(Commit(1).SerializeAsString(), sent);
   Pass(kResendAfter, AllTasks());
   EXPECT_THAT(PuppetLinks::To(links_->commits), ElementsAre(1, 1, 1));
-  // The answer to the first counts, those to the others do nothing.
+  // The first answer counts, later ones do nothing.
   PuppetLinks::Answer(links_->commits, 1);
   EXPECT_EQ(Status().global_step(), 1u);
   OfferBoth(1);

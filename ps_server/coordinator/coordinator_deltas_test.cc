@@ -27,8 +27,8 @@ class CoordinatorDeltasTest : public CoordinatorTest {
     AckCommits();
     return Begun();
   }
-  // What shards are told of the checkpoint that is begun: "all" or "changes",
-  // and of what step.
+  // What shards are told about the checkpoint that is begun: "all" or
+  // "changes", and its step.
   std::string Begun() {
     if (links_->saves.empty()) {
       ADD_FAILURE() << "no checkpoint is begun";
@@ -38,7 +38,7 @@ class CoordinatorDeltasTest : public CoordinatorTest {
     return absl::StrCat(save.changes() ? "changes" : "all", " since ",
                         save.durable_step());
   }
-  // The chain of a checkpoint, and the one before it.
+  // The chain of a checkpoint, and its previous checkpoint.
   std::string Chain(const std::string& name) {
     const proto::Manifest& manifest = archive_->complete.at(name);
     std::string text;
@@ -78,7 +78,7 @@ TEST_F(CoordinatorDeltasTest, GoOnInTheNextGeneration) {
     FinishSave();
   }
   EXPECT_EQ(TrainStep(2), "changes since 2");
-  // It is lost with a ps.
+  // The checkpoint is lost with a ps.
   Leave(Ps(1));
   Join(Ps(1), 2);
   PuppetLinks::AnswerAll(links_->restores);

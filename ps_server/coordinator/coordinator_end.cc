@@ -11,7 +11,8 @@
 namespace holdfast {
 namespace {
 
-// Of why a job has failed, which all are told; a task's last words may be long.
+// The limit on the reason of a failure, which all tasks are told; a task's last
+// error may be long.
 constexpr size_t kMaxReasonBytes = 4000;
 
 }  // namespace
@@ -25,7 +26,7 @@ void Coordinator::Conclude() {
   save_.Conclude();
 }
 
-// So says the journal, which is all that is known.
+// The journal is all that is known of the job.
 void Coordinator::GoToLastCheckpoint() {
   const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
   job_.progress.SetCommitted(GlobalStep(step));
@@ -59,8 +60,8 @@ void Coordinator::Stop(const proto::StopRequest& request,
         std::move(reply),
         absl::FailedPreconditionError(
             "it was started without a checkpoint directory (--checkpoint_dir): "
-            "what was trained would be lost. `holdfast stop "
-            "--without_checkpoint` stops the job all the same"));
+            "the training so far would be lost. `holdfast stop "
+            "--without_checkpoint` stops the job anyway"));
   }
   const bool meant = !request.has_generation() ||
                      request.generation() >= job_.generation.value();
@@ -78,7 +79,7 @@ void Coordinator::Stop(const proto::StopRequest& request,
 // [E2]
 void Coordinator::AdvanceStop() {
   if (job_.state.phase() == proto::STARTING && !restore_.beginning()) {
-    // What is on disk is all that there is.
+    // There is no state but that on disk.
     return EndStopped();
   }
   if (job_.training() && !job_.AllMade()) {
@@ -88,7 +89,7 @@ void Coordinator::AdvanceStop() {
   }
   if (!job_.stopping()) return;
   if (job_.step.open() && !commit_.IsDue()) job_.step.Reset();
-  // Not one that the journal may name already.
+  // But not a checkpoint that the journal may name already.
   if (stop_.without_checkpoint() && !job_.AllMade() && job_.journal.idle()) {
     save_.Abort();
   }
@@ -96,7 +97,8 @@ void Coordinator::AdvanceStop() {
 
 // [E3]
 void Coordinator::OnSavedToStop(const proto::Position& position) {
-  // What shards had applied, and nobody had booked, is in it.
+  // The checkpoint includes pushes that shards had applied but that were not
+  // booked.
   if (job_.declared.asynchronous()) job_.progress.GoBack(position);
   EndStopped();
 }
@@ -114,7 +116,7 @@ void Coordinator::EndStopped() {
   }
   restore_.Abort();
   save_.Abort();
-  // The job is not finished, whatever was to be written.
+  // The job is not finished, whatever was about to be written.
   job_.journal.Stop();
   job_.chronicle.Write();
   end_.OnStopped();
@@ -131,11 +133,11 @@ void Coordinator::Fail(const std::string& reason) {
 
 void Coordinator::FailUnlessFinishing(const std::string& reason) {
   if (job_.ended()) return;
-  // [C5] Whoever starts next believes the disk.
+  // [C5] The next life believes what is on disk.
   if (job_.journal.finishing() &&
       job_.clock->Now() - job_.journal.begun() <= job_.timeouts.Disk()) {
     LOG_EVERY_N(WARNING, 100)
-        << "the job is about to be done, and does not fail: " << reason;
+        << "the job is about to be DONE, and so does not fail: " << reason;
     return;
   }
   FailNow(reason);
@@ -159,7 +161,7 @@ void Coordinator::FailNow(const std::string& reason) {
   }
   restore_.Abort();
   save_.Abort();
-  // What is queued would follow from what is over.
+  // Queued changes follow from a state that is gone.
   job_.journal.Stop();
   job_.chronicle.Write();
   job_.members.RetryRegisters(std::nullopt);

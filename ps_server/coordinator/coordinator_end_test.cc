@@ -1,4 +1,4 @@
-// The ways in which a job ends, and who is told.
+// The ways in which a job ends, and which tasks are told.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -114,7 +114,7 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
     EXPECT_EQ(sent.request.sender().generation(), 1u);
     EXPECT_EQ(sent.request.state().phase(), proto::DONE);
   }
-  // Whoever comes finds no variables any more.
+  // A task that joins finds no variables any more.
   const auto placement = GetPlacement(30000);
   ASSERT_TRUE(placement.came());
   EXPECT_FALSE(placement->ready());
@@ -125,7 +125,8 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
   EXPECT_TRUE(finished());
 }
 
-// It has all that it came for, and would keep the ps for ever.
+// The worker has everything that it needs, and would keep the ps running for
+// ever.
 TEST_F(CoordinatorTest, AWorkerThatStaysAfterTheEndIsNotWaitedForForever) {
   TrainToTheEnd();
   Leave(Worker(0));
@@ -140,8 +141,8 @@ TEST_F(CoordinatorTest, AWorkerThatStaysAfterTheEndIsNotWaitedForForever) {
   EXPECT_TRUE(finished());
 }
 
-// A short job can be done before its last worker has started, who is to hear of
-// it from this coordinator.
+// A short job can be done before its last worker has started, which must learn
+// of it from this coordinator.
 TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
   for (const bool it_comes : {true, false}) {
     SCOPED_TRACE(it_comes);
@@ -156,13 +157,13 @@ TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
     Pass(absl::Seconds(60), {});
     EXPECT_THAT(links_->ends, IsEmpty());
     EXPECT_EQ(Status().waiting_for(),
-              "the leave of /job:worker/task:1 (not joined)");
+              "the departure of /job:worker/task:1 (not joined)");
     if (it_comes) {
       Join(Worker(1));
       EXPECT_EQ(Renew(Worker(1))->state().phase(), proto::DONE);
       Leave(Worker(1));
     } else {
-      // As long as it may take to start.
+      // For as long as the worker may take to start.
       Pass(absl::Milliseconds(250), {});
     }
     EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0));
@@ -171,7 +172,7 @@ TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
 
 // ---- Who writes the result ----
 
-// A job of `workers` that goes on without the lost, of one step.
+// A job of one step with `workers` workers, which continues without lost ones.
 class ReporterTest : public CoordinatorTest {
  protected:
   void StartContinuing(uint32_t workers = 3) {
@@ -219,8 +220,8 @@ TEST_F(ReporterTest, AnotherInPlaceOfALostChief) {
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0));
 }
 
-// Where lost workers are waited for, so is the chief; and nobody else has
-// stayed to do its work.
+// If lost workers are waited for, so is the chief; no other worker has stayed
+// to do its work.
 TEST_F(ReporterTest, AChiefThatIsWaitedForReports) {
   for (const bool it_comes : {true, false}) {
     SCOPED_TRACE(it_comes);
@@ -244,7 +245,7 @@ TEST_F(ReporterTest, AChiefThatIsWaitedForReports) {
   }
 }
 
-// The rest have left by then, but one may come that can do it.
+// The others have left by then, but a newcomer can do it.
 TEST_F(ReporterTest, WhoeverComesReplacesALostReporter) {
   StartContinuing();
   LeaveAndFence(Worker(0));
@@ -268,7 +269,7 @@ TEST_F(ReporterTest, WhoComesAfterTheResultIsWrittenDoesNotReport) {
   EXPECT_EQ(Reporter(), "/job:worker/task:0");
 }
 
-// The first Register of a process comes once more when the process has left.
+// The first Register of a process arrives again after the process has left.
 TEST_F(CoordinatorTest, ALateRegisterRevivesNobody) {
   TrainToTheEnd();
   Leave(Worker(0));
@@ -335,7 +336,7 @@ TEST_F(CoordinatorTest, PatienceWithASilentShardEnds) {
   Leave(Worker(0));
   Leave(Worker(1));
   PuppetLinks::Answer(links_->ends, 0);
-  // It renews its lease, but does not answer.
+  // Ps 1 renews its lease, but does not answer.
   Pass(kLease, {Ps(1)});
   EXPECT_FALSE(finished());
   Pass(absl::Milliseconds(250), {Ps(1)});
@@ -382,14 +383,14 @@ TEST_F(CoordinatorTest, AFailedJobIsNotKeptByASilentWorker) {
   AckEnds();
   Renew(Worker(0));
   Pass(kLease, {Ps(1), Worker(0)});
-  // Worker 1's lease ran out as well.
+  // Worker 1's lease has expired, too.
   EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AFailedJobWaitsNoLongerThanALease) {
   StartTraining();
   Fail("told to stop");
-  // Nobody answers, and ticks come late, so that no lease ends.
+  // No task answers, and ticks come late, so that no lease expires.
   Advance(kLease);
   Tick();
   EXPECT_FALSE(finished());
@@ -437,7 +438,7 @@ TEST_F(CoordinatorTest, TheEndTakesThePlaceOfACommit) {
   PuppetLinks::Answer(links_->commits, 0);
   Fail("told to stop");
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
-  // What is still heard of the commit does nothing.
+  // Late answers to the Commit do nothing.
   PuppetLinks::Answer(links_->commits, 1);
   EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_FALSE(finished());
@@ -470,7 +471,8 @@ TEST_F(CoordinatorTest, AfterAFailureEverybodyIsToldWhy) {
   const auto parked = Offer(Worker(0), 1, 0, 2);
   Fail("told to stop");
   EXPECT_EQ(parked->verdict(), proto::ABORTED);
-  // A verdict that was told stands; others are ABORTED, again and again.
+  // A verdict that was sent stands; other pushes are ABORTED, however often
+  // they ask.
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(Offer(Worker(0), 1, 0, 2)->verdict(), proto::ABORTED);

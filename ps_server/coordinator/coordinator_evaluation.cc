@@ -1,5 +1,5 @@
-// What judges the job and changes it while it runs: evaluations, early
-// stopping, and the learning rate (docs/evaluation.md).
+// The calls that evaluate the job and change it while it runs: evaluations,
+// early stopping, and the learning rate (docs/evaluation.md).
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-// Of EvaluationResult.metrics.
+// Limits on EvaluationResult.metrics.
 constexpr int kMostMetrics = 32;
 constexpr size_t kMaxMetricNameBytes = 64;
 
@@ -22,13 +22,13 @@ absl::Status CheckMetrics(const TaskId& task,
   if (result.metrics_size() > kMostMetrics) {
     return absl::InvalidArgumentError(
         absl::StrCat(task.ToString(), " reports ", result.metrics_size(),
-                     " metrics, at most ", kMostMetrics));
+                     " metrics, but may report at most ", kMostMetrics));
   }
   for (const auto& [name, value] : result.metrics()) {
     if (name.empty() || name.size() > kMaxMetricNameBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           task.ToString(), " reports a metric with a name of ", name.size(),
-          " bytes, must be 1 to ", kMaxMetricNameBytes));
+          " bytes; it must have 1 to ", kMaxMetricNameBytes));
     }
   }
   return absl::OkStatus();
@@ -45,7 +45,7 @@ void Coordinator::NextEvaluation(const proto::NextEvaluationRequest& request,
   absl::Status status;
   if (!IsEvaluator(task)) {
     status = absl::InvalidArgumentError(
-        absl::StrCat(task.ToString(), " is no evaluator"));
+        absl::StrCat(task.ToString(), " is not an evaluator"));
   } else if (job_.archive == nullptr) {
     status = absl::FailedPreconditionError(
         "/job:ps/task:0 was started without a checkpoint directory "
@@ -54,7 +54,7 @@ void Coordinator::NextEvaluation(const proto::NextEvaluationRequest& request,
     status = job_.members.FindLife(request.sender()).status();
   }
   if (!status.ok()) return job_.outbox.Answer(std::move(reply), status);
-  // What it had it does not evaluate any more.
+  // The evaluator has given up its earlier assignment.
   job_.evaluations.Release(task);
   auto [earlier, no_room] = parked_evaluations_.ParkLatest(
       ToWorkerLife(request.sender()), std::move(reply),
@@ -89,8 +89,7 @@ void Coordinator::AssignEvaluations() {
       job_.outbox.Answer(std::move(call.reply), EvaluationAnswer(evaluator));
     }
   }
-  // What is reported last may make the checkpoint of another evaluator the
-  // last.
+  // The last report may make another evaluator's checkpoint the last one.
   if (!job_.ended()) return;
   for (auto& parked : parked_evaluations_.TakeAll()) {
     job_.outbox.Answer(std::move(parked.reply),
@@ -135,7 +134,8 @@ void Coordinator::ReportEvaluation(
     response.set_generation(job_.generation.value());
     job_.outbox.Answer(std::move(reply), std::move(response));
   };
-  // One that the job went back behind, or that was damaged, is no more.
+  // A checkpoint that was damaged, or rolled back by a recovery, no longer
+  // exists.
   const proto::CheckpointName* const there =
       FindCheckpoint(job_.journal.journal(), request.checkpoint().step());
   if (of_checkpoint &&
@@ -143,7 +143,7 @@ void Coordinator::ReportEvaluation(
     return answer(absl::OkStatus());
   }
   OnEvaluation(request.result(), /*by_evaluator=*/of_checkpoint);
-  // The journal of a job that has ended early is not written any more.
+  // The journal is no longer written once the job has ended early.
   if (!job_.evaluations.decide() || job_.ended_early()) {
     return answer(absl::OkStatus());
   }
@@ -155,7 +155,7 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& result,
                                bool by_evaluator) {
   job_.progress.OnEvaluation(result);
   job_.evaluations.Add(result, by_evaluator);
-  if (!job_.chronicle.OnEvaluation(result)) return;  // told again
+  if (!job_.chronicle.OnEvaluation(result)) return;  // reported before
   std::string text = absl::StrCat("evaluation of step ", result.step(),
                                   ": loss ", result.loss());
   for (const EvaluationFigure& figure : FiguresOf(result)) {
@@ -208,7 +208,7 @@ std::string Coordinator::WaitingForEvaluation(
     std::optional<uint64_t> missing) const {
   if (!missing.has_value()) {
     return absl::StrCat("the checkpoint of step ", job_.step.number().value(),
-                        ", which is to be evaluated");
+                        ", which has yet to be evaluated");
   }
   const auto& live = job_.members.live_evaluators();
   if (!live.empty()) {
@@ -216,7 +216,7 @@ std::string Coordinator::WaitingForEvaluation(
                         job_.members.Describe(*live.begin()));
   }
   return absl::StrCat("the evaluation of step ", *missing,
-                      " by an evaluator, of which none is here "
+                      " by an evaluator, but none has joined "
                       "(early_stopping.at_fixed_steps needs one)");
 }
 
@@ -234,10 +234,11 @@ void Coordinator::SetLearningRate(const proto::SetLearningRateRequest& request,
   if (job_.ended() || !job_.created) {
     return refuse(absl::FailedPreconditionError(
         job_.ended() ? "the job has ended"
-                     : absl::StrCat("the job is starting, and waits for ",
-                                    WaitingFor(), "; ask again later")));
+                     : absl::StrCat("the job is still starting, and waits for ",
+                                    WaitingFor(), "; try again later")));
   }
-  // Scalars of what comes before are told, or may be.
+  // The scalars of earlier steps have been sent to the shards, or may have
+  // been.
   uint64_t first = job_.progress.committed().value();
   if (job_.step.open()) first = job_.step.number().value();
   if (job_.tickets.open() && job_.declared.asynchronous()) {
@@ -247,7 +248,7 @@ void Coordinator::SetLearningRate(const proto::SetLearningRateRequest& request,
   if (step < first) {
     return refuse(absl::FailedPreconditionError(absl::StrCat(
         "step ", step, " is over: the job is at step ", first,
-        "; name a later one, or none for the first that can have it")));
+        "; name a later step, or none to use the first possible one")));
   }
   if (absl::Status status = job_.rates.Add(step, request.factor());
       !status.ok()) {
@@ -266,7 +267,7 @@ void Coordinator::SetLearningRate(const proto::SetLearningRateRequest& request,
   });
 }
 
-// ---- For people ----
+// ---- For users ----
 
 void Coordinator::AddDecisions(proto::GetStatusResponse* status) const {
   const bool asynchronous = job_.tickets.open() && job_.declared.asynchronous();

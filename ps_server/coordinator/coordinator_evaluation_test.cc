@@ -1,4 +1,4 @@
-// What judges a job and changes it while it runs (docs/evaluation.md).
+// Calls that evaluate a job and change it while it runs (docs/evaluation.md).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,7 +22,7 @@ const TaskId kEvaluator = {kEvaluatorJob, 0};
 
 class CoordinatorEvaluationTest : public CoordinatorTest {
  protected:
-  // Has a checkpoint of each step.
+  // Takes a checkpoint of each step.
   static proto::Declaration Saving(proto::Declaration declaration) {
     declaration.mutable_checkpoints()->set_every_steps(1);
     declaration.mutable_checkpoints()->set_keep(1);
@@ -56,7 +56,7 @@ class CoordinatorEvaluationTest : public CoordinatorTest {
     request.mutable_result()->set_loss(loss);
     return Ask(request);
   }
-  // As the chief tells, of a version.
+  // The chief reports the result for a version.
   Answer<proto::ReportEvaluationResponse> Report(uint64_t step, double loss) {
     proto::ReportEvaluationRequest request;
     *request.mutable_sender() = SenderOf(Worker(0));
@@ -91,7 +91,7 @@ TEST_F(CoordinatorEvaluationTest, AnEvaluatorIsGivenTheNewestCheckpoint) {
   ASSERT_TRUE(first.came());
   EXPECT_EQ(first->checkpoint().step(), 1u);
   EXPECT_EQ(Status().evaluating(0).step(), 1u);
-  // It is not removed meanwhile, though one is kept.
+  // It is not removed meanwhile, although only one is kept.
   MakeStep(1);
   MakeStep(2);
   EXPECT_EQ(archive_->Checkpoints(), "1/1 1/3");
@@ -162,8 +162,8 @@ TEST_F(CoordinatorEvaluationTest, ADoneJobsLastCheckpointIsEvaluatedToo) {
   EXPECT_FALSE(links_->ends.empty());
 }
 
-// A short job may be done, and its chief have told of its last version, before
-// an evaluator has started.
+// A short job may be done, and its chief may have reported on the last version,
+// before an evaluator has started.
 TEST_F(CoordinatorEvaluationTest,
        AnEvaluatorThatComesLastHasTheLastCheckpoint) {
   MakeWithArchive();
@@ -280,7 +280,7 @@ TEST_F(CoordinatorEvaluationTest, TheBestCheckpointStays) {
   EXPECT_EQ(archive_->Checkpoints(), "1/3");
   EXPECT_EQ(Status().best(0).step(), 2u);
   EXPECT_TRUE(Told(proto::Event::BEST));
-  // Also in the next life.
+  // The same holds in the next life.
   Begin();
   StartTraining(declaration);
   EXPECT_EQ(Status().best(0).step(), 2u);
@@ -423,7 +423,7 @@ TEST_F(CoordinatorEvaluationTest, AtFixedStepsTheStepDoesNotDependOnTiming) {
   Report(two->checkpoint(), 1);
   EXPECT_EQ(Commit().step(), 4u);
   AckCommits();
-  // That of step 4 is no better: the job ends at step 6.
+  // The result of step 4 is no better: the job ends at step 6.
   const auto four = Next();
   ASSERT_EQ(four->checkpoint().step(), 4u);
   Report(four->checkpoint(), 1);
@@ -453,7 +453,7 @@ TEST_F(CoordinatorEvaluationTest, TheRateChangesAtAStep) {
   EXPECT_EQ(SetRate(2)->step(), 2u);
   EXPECT_EQ(SetRate(1, 1).status().code(), kNotReady);
   EXPECT_TRUE(Told(proto::Event::LEARNING_RATE));
-  // In the next life, too, and in the checkpoint.
+  // Kept in the next life, too, and in the checkpoint.
   Begin();
   StartTraining(Saving(MakeDeclaration()));
   EXPECT_EQ(archive_->complete["1/2"].position().learning_rate_factor(), 0.5f);
@@ -462,7 +462,7 @@ TEST_F(CoordinatorEvaluationTest, TheRateChangesAtAStep) {
   EXPECT_EQ(Status().learning_rate_changes_size(), 2);
 }
 
-// While the journal is busy with an earlier one.
+// The journal is still busy with an earlier change.
 TEST_F(CoordinatorEvaluationTest, ACheckpointIsInTheJournalWithItsRates) {
   MakeWithArchive();
   StartTraining(Saving(MakeDeclaration()));

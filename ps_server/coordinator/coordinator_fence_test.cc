@@ -1,5 +1,5 @@
-// Workers that are lost or leave while an asynchronous job goes on: what
-// becomes of their tickets and pushes (docs/protocol/asynchronous.md, step A5).
+// What happens to the tickets and pushes of workers that are lost or leave
+// while an asynchronous job continues (docs/protocol/asynchronous.md, step A5).
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// As "worker0.1 worker1.2": task and incarnation.
+// The tasks and incarnations, like "worker0.1 worker1.2".
 template <typename Lives>
 std::string Names(const Lives& lives) {
   std::vector<std::string> names;
@@ -36,7 +36,7 @@ std::string Names(const Lives& lives) {
   return absl::StrJoin(names, " ");
 }
 
-// As "worker0.1#3*0.5@0.01": a push, its clip factor and learning rate.
+// The pushes with clip factors and learning rates, like "worker0.1#3*0.5@0.01".
 std::string Told(const proto::ResolveRequest& resolve) {
   std::vector<std::string> told;
   for (const proto::AppliedPush& push : resolve.applied()) {
@@ -52,7 +52,7 @@ std::string Told(const proto::ResolveRequest& resolve) {
 
 class CoordinatorFenceTest : public CoordinatorTest {
  protected:
-  // Nothing is heard of these any more, until their leases have run out.
+  // These tasks are silent until their leases have expired.
   void Lose(const std::vector<TaskId>& lost) {
     lost_.insert(lost_.end(), lost.begin(), lost.end());
     PassWithout(kLease);
@@ -87,7 +87,7 @@ class CoordinatorFenceTest : public CoordinatorTest {
     push.set_staleness(staleness);
     return push;
   }
-  // The oldest Fence to `ps` is confirmed: these were applied there.
+  // Confirms the oldest Fence to `ps`: these pushes were applied there.
   void Confirm(uint32_t ps,
                const std::vector<proto::AppliedPush>& applied = {}) {
     proto::FenceResponse response;
@@ -115,7 +115,8 @@ class CoordinatorFenceTest : public CoordinatorTest {
   uint64_t next_nonce_ = 100;
 };
 
-// The learning rate is 0.01 times the ticket's index, so that scalars tell it.
+// The learning rate is 0.01 times the ticket's index, so that scalars reveal
+// the index.
 proto::Declaration Rising(uint64_t tickets, uint32_t depth = 1) {
   proto::Declaration declaration = Asynchronous(tickets, depth);
   proto::Optimizer& optimizer = *declaration.mutable_optimizers(0);
@@ -124,7 +125,7 @@ proto::Declaration Rising(uint64_t tickets, uint32_t depth = 1) {
   return declaration;
 }
 
-// ---- Who is shut out, and how ----
+// ---- Which workers are fenced, and how ----
 
 TEST_F(CoordinatorFenceTest, ALostWorkerIsShutOutAndTheJobGoesOn) {
   StartTraining(Asynchronous(20));
@@ -142,7 +143,7 @@ TEST_F(CoordinatorFenceTest, ALostWorkerIsShutOutAndTheJobGoesOn) {
     EXPECT_EQ(sent.request.sender().generation(), 1u);
     EXPECT_EQ(Names(sent.request.lives()), "worker1.1");
   }
-  // The others go on meanwhile, with tickets that are nobody's.
+  // The others continue meanwhile, with tickets that are not out.
   EXPECT_EQ(Index(Take(Worker(0), 1)), 2u);
   EXPECT_EQ(Index(Take(Worker(0), 2, {Spent(1)})), 3u);
   EXPECT_EQ(Status().global_step(), 1u);
@@ -167,10 +168,11 @@ TEST_F(CoordinatorFenceTest, AFencedLifeIsRefusedForEver) {
       EXPECT_EQ(answer->generation(), 1u);
       EXPECT_TRUE(Empty(answer));
     }
-    EXPECT_TRUE(Fails(Renew(Worker(1)).status(), kAborted,
-                      {"/job:worker/task:1", "shut out", "lease of 10s"}));
+    EXPECT_TRUE(
+        Fails(Renew(Worker(1)).status(), kAborted,
+              {"/job:worker/task:1", "has been fenced", "lease of 10s"}));
     EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::FENCED);
-    // The first Register comes once more: nobody is revived.
+    // The first Register arrives again: it does not revive the worker.
     EXPECT_EQ(Register(Worker(1))->incarnation(), 1u);
     EXPECT_EQ(Status().global_step(), 0u) << "nothing is booked";
   };
@@ -182,7 +184,7 @@ TEST_F(CoordinatorFenceTest, AFencedLifeIsRefusedForEver) {
   expect_refused();
   EXPECT_EQ(Leave(Worker(1))->state().phase(), proto::TRAINING);
   expect_refused();
-  EXPECT_THAT(links_->fences, IsEmpty()) << "it is shut out once";
+  EXPECT_THAT(links_->fences, IsEmpty()) << "it is fenced once";
 }
 
 TEST_F(CoordinatorFenceTest, WhatAFencedLifeWaitsForIsAnswered) {
@@ -210,7 +212,7 @@ TEST_F(CoordinatorFenceTest, ANewcomerTakesItsPlaceMeanwhile) {
   Lose({Worker(1)});
   Replace(Worker(1));
   ASSERT_EQ(incarnations_[Worker(1)], 2u);
-  // Its sequences are its own, and it holds none of those before.
+  // The newcomer has its own sequences, and holds none of the earlier tickets.
   EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
   EXPECT_EQ(Index(Take(Worker(1), 2)), 2u);
   EXPECT_TRUE(Renew(Worker(1)).status().ok());
@@ -225,7 +227,7 @@ TEST_F(CoordinatorFenceTest, ANewcomerTakesItsPlaceMeanwhile) {
   EXPECT_EQ(as_before([&] { return Offer(Worker(1), 0, 1, 1); })->verdict(),
             proto::FENCED);
   EXPECT_TRUE(Fails(as_before([&] { return Renew(Worker(1)); }).status(),
-                    kAborted, {"another has taken its place"}));
+                    kAborted, {"another process has taken its place"}));
   Confirm(0);
   Confirm(1, {Applied(Worker(1), 1)});
   EXPECT_EQ(Names(Resolve().lives()), "worker1.1");
@@ -331,7 +333,8 @@ TEST_F(CoordinatorFenceTest, WhatAnyShardHasAppliedCounts_T5) {
   EXPECT_EQ(status.staleness(1).staleness(), 7u);
   EXPECT_EQ(status.train_loss(), 1)
       << "of the loss of 2 and 3 nothing is known";
-  // The two that none applied go out again, the lowest first.
+  // The tickets of the two pushes that no shard applied are handed out again,
+  // lowest first.
   EXPECT_EQ(Index(Take(Worker(0), 3)), 4u);
   EXPECT_EQ(Index(Take(Worker(0), 4)), 5u);
   EXPECT_EQ(Index(Take(Worker(0), 5)), 7u);
@@ -399,7 +402,7 @@ TEST_F(CoordinatorFenceTest, WhatIsNotAnsweredIsSentAgainTheSame) {
   EXPECT_EQ(Fence(1).SerializeAsString(), fence);
   Confirm(1, {Applied(Worker(1), 1)});
   ASSERT_THAT(PuppetLinks::To(links_->resolves), ElementsAre(0, 1));
-  // The second answer is of no use any more; nor is an error.
+  // A second answer is no longer of any use; nor is an error.
   Confirm(1, {Applied(Worker(1), 1), Applied(Worker(1), 2)});
   const std::string resolve = Resolve().SerializeAsString();
   AckResolve(1);
@@ -472,7 +475,7 @@ TEST_F(CoordinatorFenceTest, AShardThatRefusesEndsTheJobByName) {
     EXPECT_EQ(state().phase(), proto::FAILED);
     EXPECT_THAT(state().reason(),
                 AllOf(HasSubstr("/job:ps/task:1"), HasSubstr("what is this?")));
-    // What comes of it late does nothing.
+    // Late answers do nothing.
     PuppetLinks::AnswerAll(links_->fences);
     PuppetLinks::AnswerAll(links_->resolves);
     EXPECT_EQ(Status().pushes().fenced(), 0u);
@@ -486,12 +489,10 @@ TEST_F(CoordinatorFenceTest, AShardThatIsWaitedForIsNamed) {
   Confirm(0);
   const auto waits = Take(Worker(0), 1);
   PassWithout(absl::Seconds(1));
-  EXPECT_EQ(waits->waiting_for(),
-            "the shutting out of lost workers at /job:ps/task:1");
+  EXPECT_EQ(waits->waiting_for(), "fencing lost workers at /job:ps/task:1");
   Confirm(1);
   AckResolve(1);
-  EXPECT_EQ(Status().waiting_for(),
-            "the shutting out of lost workers at /job:ps/task:0");
+  EXPECT_EQ(Status().waiting_for(), "fencing lost workers at /job:ps/task:0");
 }
 
 // ---- Several ----
@@ -504,7 +505,8 @@ TEST_F(CoordinatorFenceTest, ASecondFenceWaitsForTheFirst) {
   EXPECT_EQ(Names(Fence().lives()), "worker3.1");
   Leave(Worker(2));
   ASSERT_THAT(links_->fences, SizeIs(2)) << "of the first alone";
-  // One without tickets is no exception; who comes back may go again.
+  // A worker without tickets is no exception; one that comes back may leave
+  // again.
   Join(Worker(3), 77);
   Leave(Worker(3));
   Confirm(0, {Applied(Worker(3), 1)});
@@ -561,7 +563,7 @@ TEST_F(CoordinatorFenceTest, AJobThatNobodyComesToEndsByName) {
   EXPECT_EQ(state().reason(),
             "/job:worker/task:0 (host-of-worker0:77, lost), /job:worker/task:1 "
             "(host-of-worker1:77, lost): nothing was heard for 5m10.25s, and "
-            "none came in its place");
+            "no replacement joined");
 }
 
 TEST_F(CoordinatorFenceTest, WhoNeverCameIsNamedToo) {
@@ -652,12 +654,13 @@ TEST_F(CoordinatorFenceTest, TheJobMayBeDoneBeforeAFenceIs) {
   AckResolves();
   EXPECT_EQ(Status().global_step(), 1u);
   EXPECT_EQ(Book(Worker(0), 1)->state().phase(), proto::DONE);
-  // It was done when it was: who stays has no longer than ever.
+  // The time counts from when the job became DONE: a worker that stays gets no
+  // extra time.
   PassWithout(absl::Seconds(50));
   EXPECT_THAT(links_->ends, IsEmpty());
   PassWithout(absl::Milliseconds(250));
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
-  // Who was shut out may still ask, and hear the end.
+  // A fenced worker may still ask, and be told of the end.
   EXPECT_EQ(Renew(Worker(2))->state().phase(), proto::DONE);
 }
 
@@ -705,9 +708,9 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
     Send(request, then);
   };
   std::vector<std::string> heard;
-  // Told that it is shut out, worker 2 comes back as a newcomer and waits for a
-  // ticket of its own; what its former life held goes to worker 0, which asks
-  // for one more.
+  // When told that it is fenced, worker 2 comes back as a newcomer and waits
+  // for a ticket of its own; what its former life held goes to worker 0, which
+  // asks for one more.
   ask(Worker(2), 2, [&](absl::StatusOr<proto::TakeTicketResponse> response) {
     heard.push_back(proto::Verdict_Name(response->verdict()));
     Send(RegisterOf(Worker(2), 50),

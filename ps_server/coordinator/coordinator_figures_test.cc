@@ -1,4 +1,4 @@
-// What the coordinator measures and remembers for people: paces, times, rates,
+// What the coordinator measures and keeps for users: paces, times, rates,
 // events, and the history of the job.
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 class FiguresTest : public CoordinatorTest {
  protected:
-  // As "JOINED: /job:worker/task:0 (host-of-worker0:77) joined".
+  // Events like "JOINED: /job:worker/task:0 (host-of-worker0:77) joined".
   std::vector<std::string> Events(uint64_t after = 0) {
     proto::GetEventsRequest request;
     request.set_after(after);
@@ -33,7 +33,7 @@ class FiguresTest : public CoordinatorTest {
     }
     return events;
   }
-  // The kinds of those that came since this was last asked.
+  // The kinds of the events since the last call.
   std::vector<std::string> NewKinds() {
     const auto& log = events();
     std::vector<std::string> kinds;
@@ -99,7 +99,7 @@ TEST_F(FiguresTest, EventsOfAJob) {
   EXPECT_EQ(last.time(), 1700000000);
   EXPECT_FALSE(last.has_task());
   EXPECT_EQ(events().events()[1].task().job(), kWorkerJob);
-  // Who leaves a job that is done is no news.
+  // Leaving a job that is done is not an event.
   Leave(Worker(0));
   EXPECT_THAT(Events(5), IsEmpty());
 }
@@ -113,8 +113,8 @@ TEST_F(FiguresTest, EventsOfALostWorker) {
               ElementsAre(HasSubstr("/job:worker/task:1 (host-of-worker1:77) "
                                     "is slow: silent for "),
                           "LOST: /job:worker/task:1 (host-of-worker1:77) is "
-                          "lost: nothing was heard of it for 10s; the job "
-                          "waits for it, 5m at most"));
+                          "lost: nothing was heard from it for 10s; the job "
+                          "waits for it for 5m at most"));
   Renew(Worker(1));
   EXPECT_THAT(NewKinds(), ElementsAre("BACK"));
   Leave(Worker(1));
@@ -134,9 +134,10 @@ TEST_F(FiguresTest, AnEventSaysThatPs0IsToldToStop) {
   EXPECT_THAT(NewKinds(), ElementsAre("LEFT"));
   const proto::Event& event = events().events().back();
   EXPECT_EQ(event.task().job(), kPsJob);
-  EXPECT_EQ(event.text(),
-            "/job:ps/task:0 was told to stop by SIGTERM; the job goes on when "
-            "it is started again");
+  EXPECT_EQ(
+      event.text(),
+      "/job:ps/task:0 was told to stop by SIGTERM; the job continues when "
+      "it is started again");
 }
 
 TEST_F(FiguresTest, ThatPs0IsToldToStopIsWrittenWithoutACheckpoint) {
@@ -164,7 +165,7 @@ TEST_F(FiguresTest, EventsOfCheckpoints) {
   EXPECT_EQ(Status().checkpoints().written(), 1u);
   EXPECT_EQ(Status().checkpoints().age_seconds(), 0);
 
-  // The disk is full for a while: told once.
+  // The disk is full for a while: reported once.
   uint64_t step = 1;
   const auto fail = [&](absl::StatusCode code) {
     OfferBoth(step++);
@@ -226,7 +227,7 @@ TEST_F(FiguresTest, EvaluationsAreTold) {
   request.mutable_result()->set_loss(0.5);
   request.mutable_result()->set_accuracy(0.75);
   Ask(request);
-  // As a client does that has not heard the answer.
+  // Like a client that has not received the answer.
   Ask(request);
   EXPECT_THAT(NewKinds(), ElementsAre("EVALUATION"));
   EXPECT_EQ(Events().back(),
@@ -249,7 +250,7 @@ TEST_F(FiguresTest, PacesOfSynchronousWorkers) {
   EXPECT_EQ(Events().back(),
             "SLOW: /job:worker/task:1 (host-of-worker1:77) is slow: 1s per "
             "push, where the median is 100ms");
-  // 25 steps of a quick worker, and seconds to see it.
+  // 25 quick steps, and then the seconds needed to notice.
   for (uint64_t step = 10; step < 35; ++step) {
     Step(step, absl::Milliseconds(100), absl::Milliseconds(10));
   }
@@ -259,7 +260,7 @@ TEST_F(FiguresTest, PacesOfSynchronousWorkers) {
     Step(step, absl::Milliseconds(100), absl::Milliseconds(10));
   }
   EXPECT_FALSE(Pace(1).slow());
-  EXPECT_THAT(Events().back(), HasSubstr("is not slow any more: "));
+  EXPECT_THAT(Events().back(), HasSubstr("is no longer slow: "));
 }
 
 TEST_F(FiguresTest, PacesOfBackupReplicas) {
@@ -294,7 +295,7 @@ TEST_F(FiguresTest, PacesOfTickets) {
 }
 
 TEST_F(FiguresTest, PacesOfAsynchronousWorkers) {
-  // Nobody gets ahead of the other, so both push once a second.
+  // Neither worker gets ahead of the other, so both push once a second.
   StartTraining(Bounded(0, 1000));
   for (uint64_t sequence = 1; sequence <= 10; ++sequence) {
     Take(Worker(0), sequence);
@@ -313,7 +314,7 @@ TEST_F(FiguresTest, PacesOfAsynchronousWorkers) {
   EXPECT_FALSE(Status().has_step_times());
 }
 
-// A ps that stands still holds up everybody.
+// A stalled ps holds up all workers.
 TEST_F(FiguresTest, NobodyIsSlowWhileAShardIsWaitedFor) {
   StartTraining();
   for (uint64_t step = 0; step < 5; ++step) {
@@ -424,10 +425,11 @@ TEST_F(HistoryOnDiskTest, LivesOnWithTheCheckpoint) {
   EXPECT_THAT(HistorySteps(), ElementsAre(1, 2, 3, 4));
   const auto since = Events(last);
   ASSERT_THAT(since, SizeIs(5));
-  EXPECT_EQ(since[0],
-            "GENERATION: generation 2 begins: /job:ps/task:0 has started; goes "
-            "on from step 4");
-  EXPECT_EQ(since[4], "TRAINING: training goes on from step 4");
+  EXPECT_EQ(
+      since[0],
+      "GENERATION: generation 2 begins: /job:ps/task:0 has started; resumes "
+      "from step 4");
+  EXPECT_EQ(since[4], "TRAINING: training resumes from step 4");
   Make(6, 4);
   EXPECT_THAT(HistorySteps(), ElementsAre(1, 2, 3, 4, 5, 6));
 }

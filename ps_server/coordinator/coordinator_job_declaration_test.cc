@@ -1,4 +1,4 @@
-// What may be declared, by whom, and how often.
+// Which declarations are accepted, from which tasks, and how often.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// One that was refused by its digest.
+// From a worker that was refused because of its digest.
 TEST_F(CoordinatorTest, WithoutASessionADeclarationIsOnlyCompared) {
   StartTraining();
   incarnations_[Worker(1)] = 0;
@@ -180,7 +180,7 @@ TEST_F(CoordinatorTest, BadDeclarations) {
     EXPECT_TRUE(Fails(Declare(declaration).status(), kInvalid, c.text));
   }
   EXPECT_THAT(links_->restores, IsEmpty());
-  // Nothing of them stands: a good one is the first.
+  // None of them took effect: a valid declaration is still the first.
   EXPECT_TRUE(Declare(WithMode(2048, 2)).status().ok());
   ASSERT_THAT(links_->restores, SizeIs(2));
   EXPECT_THAT(links_->restores[0].request.slices(), SizeIs(2));
@@ -193,7 +193,7 @@ TEST_F(CoordinatorTest, OnlyWorkersDeclare) {
                     {"/job:ps/task:1", "may not declare"}));
 }
 
-// ---- Of jobs with tickets ----
+// ---- Jobs with tickets ----
 
 TEST_F(CoordinatorTest, AnAsynchronousDeclarationIsFilledIn) {
   proto::Declaration sparse = MakeDeclaration(7);

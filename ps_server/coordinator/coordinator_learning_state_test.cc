@@ -1,5 +1,5 @@
-// The loss scale: which step and which ticket has which, and what becomes of a
-// gradient that was not finite.
+// The loss scale: that of each step and ticket, and what happens to a gradient
+// that was not finite.
 #include <cstdint>
 #include <string>
 
@@ -54,7 +54,7 @@ class CoordinatorLearningStateTest : public CoordinatorTest {
     PuppetLinks::AnswerAll(links_->holds);
     FinishSave();
   }
-  // A new process takes the place of ps 1, and the job goes on.
+  // A new process takes the place of ps 1, and the job continues.
   void LosePs() {
     Leave(Ps(1));
     incarnations_[Ps(1)] = Register(Ps(1), /*nonce=*/2)->incarnation();
@@ -148,7 +148,7 @@ TEST_F(CoordinatorLearningStateTest, SeveralInAStepLowerItOnce) {
 TEST_F(CoordinatorLearningStateTest, WhatIsNotFiniteIsCountedWithoutOneToo) {
   StartTraining();
   Train(0, /*overflows=*/true);
-  // A seat without examples is another thing.
+  // A seat without examples is a different matter.
   Offer(Worker(0), 1, 0, 2, /*examples=*/0);
   Offer(Worker(1), 1, 1, 2);
   AckCommits();
@@ -167,7 +167,8 @@ TEST_F(CoordinatorLearningStateTest, TooManyInSuccessionFailTheJob) {
   Contribute(NotFiniteOf(Worker(0), 0, 0));
   Contribute(NotFiniteOf(Worker(1), 0, 1));
   AckCommits();
-  // By seat, whoever is first: seat 0 is finite, and 1 the first of the next.
+  // Counted by seat, whichever comes first: seat 0 is finite, and seat 1 the
+  // first of the next run.
   Contribute(NotFiniteOf(Worker(1), 1, 1));
   Offer(Worker(0), 1, 0, 2);
   AckCommits();
@@ -280,7 +281,7 @@ TEST_F(CoordinatorLearningStateTest, ATicketHasItsOwn) {
   EXPECT_EQ(ScaleOf(Take(Worker(1), 1)), 1024);
   EXPECT_EQ(ScaleOf(Take(Worker(0), 2, {NotFinite(1)})), 512);
   EXPECT_EQ(ScaleOf(Take(Worker(0), 2)), 512) << "asked again";
-  // It was computed with the scale that is halved already.
+  // The push was computed with the scale that has already been halved.
   EXPECT_EQ(ScaleOf(Take(Worker(1), 2, {NotFinite(1)})), 512);
   EXPECT_EQ(ScaleOf(Take(Worker(1), 3, {NotFinite(2)})), 256);
   EXPECT_EQ(Status().pushes().not_finite(), 3u);

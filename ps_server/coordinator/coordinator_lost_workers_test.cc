@@ -1,5 +1,5 @@
-// Who is here: leases, newcomers, and what a job does without those that are
-// lost (docs/protocol/recovery.md, L1 to L5).
+// Membership: leases, newcomers, and what a job does without its lost workers
+// (docs/protocol/recovery.md, L1 to L5).
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +21,7 @@ using ::testing::Not;
 constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 
-// A synchronous job of N = M = `workers` that goes on without the lost.
+// A synchronous job of N = M = `workers` that continues without lost workers.
 proto::Declaration Continuing(uint32_t workers, uint32_t min_replicas = 1) {
   proto::Declaration declaration = WithMode(workers, workers);
   declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
@@ -31,13 +31,13 @@ proto::Declaration Continuing(uint32_t workers, uint32_t min_replicas = 1) {
 
 class CoordinatorLostWorkersTest : public CoordinatorTest {
  protected:
-  // The fence that is due is confirmed and resolved.
+  // Confirms and resolves the pending fence.
   void FinishFence() {
     ASSERT_THAT(PuppetLinks::To(links_->fences), Not(IsEmpty()));
     PuppetLinks::AnswerAll(links_->fences);
     PuppetLinks::AnswerAll(links_->resolves);
   }
-  // Nothing is heard of `task` until its lease has run out.
+  // Keeps `task` silent until its lease has expired.
   void Lose(const TaskId& task) { Pass(kLease, AllBut(task)); }
   // Worker w offers to its seat of `step`, with sequence step + 1.
   Answer<proto::ContributeResponse> OfferTo(uint64_t step, uint32_t w) {
@@ -102,8 +102,8 @@ TEST_F(CoordinatorLostWorkersTest, ARegistrationIsParkedForAShortTime_L1) {
   EXPECT_TRUE(IsNotYet(greedy));
 }
 
-// Whoever has died while it waited is never admitted: a crash loop costs those
-// who come after it the lease of the first, and the job one generation.
+// A process that died while it waited is never admitted: a crash loop costs
+// later processes the lease of the first, and the job one generation.
 TEST_F(CoordinatorLostWorkersTest, GhostsAreNotAdmitted_L1) {
   for (const TaskId& task : {Worker(1), Ps(1)}) {
     SCOPED_TRACE(task.ToString());
@@ -260,7 +260,7 @@ TEST_F(CoordinatorLostWorkersTest, WithoutALostWorkerStepsGoOn_L3_L5_S2_S3) {
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
   EXPECT_EQ(OfferTo(0, 0)->verdict(), proto::ACCEPTED);
   AckCommits();
-  // Nor is it a member of what follows.
+  // It is not a member of later steps either.
   OfferTo(1, 0);
   OfferTo(1, 1);
   EXPECT_EQ(Commit().step(), 1u);
@@ -269,7 +269,7 @@ TEST_F(CoordinatorLostWorkersTest, WithoutALostWorkerStepsGoOn_L3_L5_S2_S3) {
 TEST_F(CoordinatorLostWorkersTest, WithTooFewNothingGoesOn_L3) {
   Make(1, 3);
   proto::Declaration declaration = Continuing(3, /*min_replicas=*/2);
-  // N = 1 offer would do.
+  // N = 1 offer would suffice.
   declaration.mutable_consistency()
       ->mutable_synchronous()
       ->set_replicas_to_aggregate(1);
@@ -281,7 +281,7 @@ TEST_F(CoordinatorLostWorkersTest, WithTooFewNothingGoesOn_L3) {
   OfferTo(0, 0);
   EXPECT_THAT(links_->commits, IsEmpty());
   Pass(absl::Seconds(3), {Worker(0)});
-  EXPECT_EQ(Status().waiting_for(), "2 workers, of which 1 are there");
+  EXPECT_EQ(Status().waiting_for(), "2 live workers (now 1)");
   Join(Worker(2), 2);
   EXPECT_EQ(S(Commit()), "0:worker0#1*1");
 }
@@ -298,7 +298,7 @@ TEST_F(CoordinatorLostWorkersTest, TicketsWaitForEnoughWorkersToo_L3) {
   EXPECT_EQ(Index(waits), 0u);
 }
 
-// The wait for enough workers counts from the loss that left too few.
+// The wait for enough workers counts from the loss that left too few of them.
 TEST_F(CoordinatorLostWorkersTest, AnEarlierLossIsNoPartOfTheWait_L3) {
   Make(1, 3);
   StartTraining(Continuing(3, /*min_replicas=*/2));
@@ -318,7 +318,8 @@ TEST_F(CoordinatorLostWorkersTest, AnEarlierLossIsNoPartOfTheWait_L3) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-// While the job is STARTING nobody is shut out; who comes back in time is here.
+// While the job is STARTING no worker is fenced; one that comes back in time is
+// a member.
 TEST_F(CoordinatorLostWorkersTest, WhoComesBackBeforeTheStartIsHere_L3) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
@@ -330,7 +331,7 @@ TEST_F(CoordinatorLostWorkersTest, WhoComesBackBeforeTheStartIsHere_L3) {
   EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
 }
 
-// ---- L4: shut out ----
+// ---- L4: fenced ----
 
 TEST_F(CoordinatorLostWorkersTest, ANewcomerHasTheLifeBeforeShutOut_L4_S2) {
   StartTraining();
@@ -341,7 +342,7 @@ TEST_F(CoordinatorLostWorkersTest, ANewcomerHasTheLifeBeforeShutOut_L4_S2) {
   EXPECT_EQ(zero->verdict(), proto::FENCED);
   ASSERT_THAT(PuppetLinks::To(links_->fences), ElementsAre(0, 1));
   EXPECT_EQ(links_->fences[0].request.lives(0).incarnation(), 1u);
-  // Its seat is free, but nothing closes before every shard has confirmed.
+  // Its seat is free, but no step closes before every shard has confirmed.
   EXPECT_FALSE(OfferTo(0, 0).came());
   OfferTo(0, 1);
   PuppetLinks::AnswerAll(links_->fences);
@@ -351,10 +352,10 @@ TEST_F(CoordinatorLostWorkersTest, ANewcomerHasTheLifeBeforeShutOut_L4_S2) {
   PuppetLinks::Answer(links_->resolves, 1);
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
   EXPECT_EQ(Commit().contributions(0).incarnation(), 2u);
-  // The life before is told at its next call.
+  // The previous life is told at its next call.
   incarnations_[Worker(0)] = 1;
   EXPECT_EQ(OfferTo(1, 0)->verdict(), proto::FENCED);
-  EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kAborted, {"start it anew"}));
+  EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kAborted, {"restart it"}));
 }
 
 TEST_F(CoordinatorLostWorkersTest, ItsTicketIsReturned_L4) {
@@ -450,7 +451,7 @@ TEST_F(CoordinatorLostWorkersTest, WorkersMayJoinFromBeyondTheClusterSpec_L5) {
     request.set_num_workers(4);
     return Ask(request);
   };
-  // Before the declaration nobody knows.
+  // Before the declaration this is not known.
   const auto early = register_third(2);
   EXPECT_FALSE(early.came());
   StartTraining(declaration);

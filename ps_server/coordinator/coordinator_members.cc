@@ -1,5 +1,5 @@
-// Who is here, as the coordinator takes it: docs/protocol/recovery.md, L1 to
-// L5.
+// How the coordinator reacts to changes of membership:
+// docs/protocol/recovery.md, L1 to L5.
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,7 +26,7 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
 void Coordinator::Leave(const proto::LeaveRequest& request,
                         Reply<proto::LeaveResponse> reply) {
   const Outbox::Event event(&job_.outbox);
-  // It may not have heard of the generation.
+  // The sender may not have heard of the generation.
   const absl::StatusOr<const Member*> session =
       job_.members.FindLife(request.sender());
   if (!session.ok()) {
@@ -41,7 +41,8 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
                                " left before the end: ", request.error()),
                   life.worker);
       }
-      // [E2] Nobody needs it any more; an evaluator nobody ever does.
+      // [E2] A job that is stopping no longer needs the task; no job ever needs
+      // an evaluator.
       if (!job_.stopping() && !IsEvaluator(life.worker)) {
         FailUnlessFinishing(
             absl::StrCat(job_.members.Describe(life.worker),
@@ -92,9 +93,9 @@ void Coordinator::OnJoined(const TaskId& task, bool again) {
   });
   // [R4] A shard that may have had state of this generation has lost it.
   if (again && (job_.created || job_.running == &restore_)) {
-    restore_.BeginGeneration(
-        absl::StrCat(task.ToString(), " (", session.process,
-                     ") has started anew, without its state"));
+    restore_.BeginGeneration(absl::StrCat(task.ToString(), " (",
+                                          session.process,
+                                          ") has restarted without its state"));
   }
 }
 
@@ -112,10 +113,10 @@ void Coordinator::OnGone(const TaskId& task) {
   if (job_.ended()) return;
   const bool left = job_.members.Find(task)->left();
   const std::string what =
-      left
-          ? absl::StrCat(NameOf(task), " left before the end")
-          : absl::StrCat(NameOf(task), " is lost: nothing was heard of it for ",
-                         absl::FormatDuration(job_.options.lease));
+      left ? absl::StrCat(NameOf(task), " left before the end")
+           : absl::StrCat(NameOf(task),
+                          " is lost: nothing was heard from it for ",
+                          absl::FormatDuration(job_.options.lease));
   const auto tell = [&](const std::string& consequence) {
     job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
               absl::StrCat(what, consequence), task);
@@ -125,7 +126,7 @@ void Coordinator::OnGone(const TaskId& task) {
     return tell(", with nothing more to do");
   }
   if (IsWorker(task) && job_.declared.continues()) {
-    tell("; the job goes on without it");
+    tell("; the job continues without it");
     if (job_.created) ShutOut(task);
     return;
   }
@@ -133,7 +134,7 @@ void Coordinator::OnGone(const TaskId& task) {
     tell("");
     return FailUnlessFinishing(
         absl::StrCat(what,
-                     ", and there are no checkpoints to go on "
+                     ", and there are no checkpoints to resume "
                      "from (--checkpoint_dir)"));
   }
   const absl::Duration recovery = job_.timeouts.Recovery();
@@ -141,18 +142,19 @@ void Coordinator::OnGone(const TaskId& task) {
     tell("");
     return FailUnlessFinishing(what);
   }
-  tell(absl::StrCat("; the job waits for it, ", absl::FormatDuration(recovery),
-                    " at most"));
+  tell(absl::StrCat("; the job waits for it for ",
+                    absl::FormatDuration(recovery), " at most"));
 }
 
 void Coordinator::ShutOut(const TaskId& worker) {
   job_.members.Fence(worker);
   job_.tickets.SetLive(worker, false);
   const WorkerLife life{worker, job_.members.Find(worker)->incarnation};
-  job_.Tell(proto::Event::FENCED,
-            absl::StrCat(NameOf(worker), " is shut out",
-                         job_.declared.continues() ? "; the job goes on" : ""),
-            worker);
+  job_.Tell(
+      proto::Event::FENCED,
+      absl::StrCat(NameOf(worker), " is fenced",
+                   job_.declared.continues() ? "; the job continues" : ""),
+      worker);
   fence_.Add(life);
   job_.step.Remove(life);
   for (auto& parked : job_.step.TakeOf(life)) {
@@ -165,7 +167,7 @@ void Coordinator::ShutOut(const TaskId& worker) {
 
 void Coordinator::Expel(const TaskId& worker, const absl::Status& why) {
   LOG(ERROR) << job_.members.Describe(worker)
-             << " is not to be believed: " << why.message();
+             << " made a false statement: " << why.message();
   ShutOut(worker);
   job_.members.RetryRegisters(worker);
 }

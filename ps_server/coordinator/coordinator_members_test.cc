@@ -1,5 +1,5 @@
-// Who may join, and whose lease has run out (docs/protocol/recovery.md, L1 to
-// L3).
+// Which tasks may join, and which leases have expired
+// (docs/protocol/recovery.md, L1 to L3).
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -56,12 +56,12 @@ TEST_F(CoordinatorTest, ATakenPlaceIsRefusedByName) {
   Renew(Ps(1));
   EXPECT_TRUE(
       Fails(ps.status(), kExists, {"/job:ps/task:1", "host-of-ps1:77"}));
-  // Who was here first is as he was.
+  // The first process is unaffected.
   EXPECT_EQ(Register(Worker(0), 17)->incarnation(), 1u);
   EXPECT_TRUE(Renew(Worker(0)).status().ok());
 }
 
-// As the process before may be on its way out.
+// The previous process may be about to exit.
 TEST_F(CoordinatorTest, ATakenPlaceIsWaitedForAsLongAsALease_L1) {
   Make();
   Join(Worker(0), 17);
@@ -225,7 +225,7 @@ TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
     EXPECT_EQ(answer->verdict(), proto::ABORTED);
     EXPECT_EQ(answer->generation(), 1u);
 
-    // It is how a task comes to know the generation.
+    // This is how a task learns the generation.
     proto::RenewLeaseRequest renew;
     *renew.mutable_sender() = sender;
     EXPECT_EQ(Ask(renew)->generation(), 1u);
@@ -258,7 +258,7 @@ TEST_F(CoordinatorTest, WhereNobodyIsWaitedForALeaseThatRunsOutEndsTheJob) {
   EXPECT_EQ(
       state().reason(),
       "/job:worker/task:1 (host-of-worker1:77) is lost: nothing was heard "
-      "of it for 10s");
+      "from it for 10s");
   EXPECT_EQ(Renew(Worker(0))->state().reason(), state().reason());
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   EXPECT_EQ(links_->ends[0].request.state().phase(), proto::FAILED);
@@ -288,7 +288,8 @@ TEST_F(CoordinatorTest, ARenewalLastsAWholeLease) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-// The coordinator's own process was held up: it may not have heard the others.
+// The coordinator's own process was stalled: it may not have heard from the
+// others.
 TEST_F(CoordinatorTest, ALateTickGrantsALease) {
   recovery_timeout_ = absl::ZeroDuration();
   StartTraining();
@@ -318,7 +319,7 @@ TEST_F(CoordinatorTest, AShortDelayOfTheTickGrantsNothing) {
   recovery_timeout_ = absl::ZeroDuration();
   Make();
   Join(Worker(0));
-  // Each half a lease, so none is late.
+  // Half a lease each, so no tick is late.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(state().phase(), proto::STARTING);
     Advance(kLease / 2);

@@ -29,7 +29,7 @@ TEST_F(CoordinatorTest, TheNthOfferClosesTheStep) {
   EXPECT_FALSE(first.came());
   EXPECT_THAT(links_->commits, IsEmpty());
   const auto second = Offer(Worker(0), 0, 0, 1);
-  // Verdicts may be told as soon as S is fixed, before any shard has it.
+  // Verdicts may be sent as soon as S is fixed, before any shard has it.
   for (const auto& answer : {first, second}) {
     EXPECT_EQ(answer->verdict(), proto::ACCEPTED);
     EXPECT_EQ(answer->global_step(), 1u);
@@ -89,7 +89,7 @@ TEST_F(CoordinatorTest, AnOfferThatIsRepeatedIsOneOffer) {
   StartTraining();
   const auto first = Offer(Worker(0), 0, 0, 1, 30);
   const auto second = Offer(Worker(0), 0, 0, 1, 30);
-  // Only the latest is parked, however often it is asked.
+  // Only the latest call is parked, however often the worker asks.
   ASSERT_TRUE(first.came());
   EXPECT_EQ(first->verdict(), proto::VERDICT_UNSPECIFIED);
   EXPECT_FALSE(second.came());
@@ -112,7 +112,7 @@ TEST_F(CoordinatorTest, ADecidedOfferGetsItsFirstVerdictHoweverLate) {
     EXPECT_EQ(Offer(Worker(0), 0, 0, 2)->verdict(), proto::DUPLICATE);
     EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::ACCEPTED);
     EXPECT_EQ(Offer(Worker(1), 0, 1, 2)->verdict(), proto::STALE);
-    // Also where it is offered to the open step.
+    // The same holds if it is offered to the open step.
     EXPECT_EQ(Offer(Worker(0), 1, 0, 1)->verdict(), proto::ACCEPTED);
     EXPECT_EQ(Offer(Worker(1), 1, 1, 2)->verdict(), proto::STALE);
   };
@@ -150,8 +150,8 @@ TEST_F(CoordinatorTest, ARepeatThatContradictsIsRefused) {
             0.5f);
 }
 
-// Were it judged by the step that it claims now, it would be told STALE, and
-// count all the same.
+// If it were judged by the step that it now claims, it would be STALE, and yet
+// count.
 TEST_F(CoordinatorTest, ARepeatThatClaimsAnotherStepIsRefused) {
   StartTraining();
   OfferBoth(0);
@@ -199,7 +199,7 @@ TEST_F(CoordinatorTest, AnOfferBeforeTheVariablesExistIsAnError) {
   Join(Ps(1));
   Declare();
   EXPECT_TRUE(Fails(Offer(Worker(0), 0, 0, 1).status(), kNotReady,
-                    {"the making of variables"}));
+                    {"creating the variables"}));
   PuppetLinks::AnswerAll(links_->restores);
   EXPECT_FALSE(Offer(Worker(0), 0, 0, 1).came()) << "and is parked after that";
 }
@@ -215,13 +215,13 @@ TEST_F(CoordinatorTest, AnOlderIncarnationIsFenced) {
   EXPECT_EQ(answer->verdict(), proto::FENCED);
   EXPECT_EQ(answer->generation(), 1u);
   EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kAborted,
-                    {"another has taken its place"}));
+                    {"another process has taken its place"}));
 }
 
 TEST_F(CoordinatorTest, BackupReplicas) {
   Make(2, 3);
   StartTraining(WithMode(2, 3));
-  // The two that come first make the step, in the order of their seats.
+  // The first two offers make the step, in the order of their seats.
   const auto two = Offer(Worker(2), 0, 2, 1, 30);
   EXPECT_FALSE(two.came());
   const auto zero = Offer(Worker(0), 0, 0, 1, 10);
@@ -231,8 +231,8 @@ TEST_F(CoordinatorTest, BackupReplicas) {
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.25 2:worker2#1*0.75");
   EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::STALE);
 
-  // Commit(0) is still out. Step 1 has its N, which waits for it; a third is
-  // late all the same.
+  // Commit(0) is still in flight. Step 1 has its N offers and waits for it; a
+  // third offer is late nevertheless.
   const auto one = Offer(Worker(1), 1, 1, 2);
   const auto next = Offer(Worker(2), 1, 2, 2);
   EXPECT_FALSE(one.came());
@@ -276,7 +276,8 @@ TEST_F(CoordinatorTest, AParkedOfferIsAnsweredInTimeAndRemembered) {
   EXPECT_EQ(early->waiting_for(),
             "/job:worker/task:0 (host-of-worker0:77), "
             "/job:worker/task:2 (host-of-worker2:77)");
-  // The seat stays filled while nobody asks, and asking again waits again.
+  // The seat stays filled while no call is parked, and asking again waits
+  // again.
   Offer(Worker(0), 0, 0, 1);
   const auto again = Offer(Worker(1), 0, 1, 1);
   EXPECT_FALSE(again.came());
@@ -318,7 +319,7 @@ TEST_F(CoordinatorTest, AcknowledgedVerdictsAreForgottenAndStayDecided) {
   EXPECT_FALSE(Contribute(next).came());
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::STALE);
   EXPECT_EQ(Offer(Worker(0), 1, 0, 1)->verdict(), proto::STALE);
-  // An offer cannot say that it is decided itself.
+  // An offer cannot claim that it has itself been decided.
   proto::ContributeRequest own = OfferOf(Worker(1), 1, 1, 2);
   own.set_acked_through(2);
   EXPECT_EQ(Contribute(own)->verdict(), proto::ACCEPTED);

@@ -22,41 +22,41 @@ struct CoordinatorOptions {
   // How long a task may be silent before it counts as lost. A longer lease
   // tolerates longer pauses but detects failures later.
   absl::Duration lease = absl::Seconds(10);
-  // Timeouts until a declaration brings its own.
+  // Timeouts for as long as no declaration sets its own.
   absl::Duration start_timeout = kDefaultTimeout;
   absl::Duration step_timeout = kDefaultTimeout;
   absl::Duration recovery_timeout = kDefaultTimeout;
-  // How long a message to a shard stays unanswered before it is sent again.
+  // How long a message to a shard may stay unanswered before it is resent.
   absl::Duration resend_after = absl::Seconds(5);
   // Where this ps listens, for the placement.
   std::string address;
-  // Host name and process id of this ps, for people.
+  // Host name and process id of this ps, for users.
   std::string process;
-  // The date, for what people read; nothing else depends on it. Default: 1970.
+  // The date, for texts shown to users; nothing else depends on it. Default:
+  // 1970.
   std::function<absl::Time()> date;
   // Memory limit for this ps's share of the job, in bytes; 0 means unlimited.
   int64_t memory_limit_bytes = 0;
   // The life of this ps's shard; other ps send theirs when they register.
   uint64_t shard_nonce = 0;
-  // The checkpoint directory's journal as it was found; that of an empty
-  // directory has a directory_nonce and nothing else. Ignored without an
-  // archive.
+  // The journal found in the checkpoint directory; for an empty directory it
+  // has a directory_nonce and nothing else. Ignored without an archive.
   proto::Journal journal;
-  // The directory's history as it was found; empty where there is none, or none
-  // of this directory. Ignored without an archive.
+  // The history found in the directory; empty if there is none, or none that
+  // belongs to this directory. Ignored without an archive.
   proto::History history;
-  // A checkpoint's folder from which variables of the same name and shape take
-  // their first values. Empty: none.
+  // The folder of a checkpoint from which variables of the same name and shape
+  // take their first values. Empty if there is none.
   std::string warm_start;
-  // The manifest in that folder, where optimizer slots are taken from there,
-  // too. Absent: they are not, or the job has a checkpoint of its own.
+  // The manifest in that folder, if optimizer slots are taken from there, too.
+  // Absent if they are not, or if the job has a checkpoint of its own.
   std::optional<proto::Manifest> warm_slots_from;
-  // Random bytes that nobody else knows, from which the keys of receipts are
-  // made: Receipts::kKeyBytes. Required.
+  // A secret of Receipts::kKeyBytes random bytes, from which the keys of
+  // receipts are made. Required.
   std::string receipt_secret;
-  // Where there is no archive, incarnations begin above this number. It is
-  // random, so that a process of an earlier job on these addresses is not taken
-  // for one of this job's.
+  // If there is no archive, incarnations begin above this number. It is random,
+  // so that a process of an earlier job on these addresses is not mistaken for
+  // one of this job.
   uint64_t incarnations_from = 0;
 };
 

@@ -1,4 +1,4 @@
-// Jobs that wait for too long, and end by name.
+// Jobs that wait for too long end, and name what they waited for.
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -39,7 +39,7 @@ TEST_F(CoordinatorTest, TheDeclarationBringsItsTimeouts) {
   Join(Worker(0));
   ASSERT_TRUE(Declare(declaration).status().ok());
   PuppetLinks::AnswerAll(links_->restores);
-  // The variables exist, but N workers have to be there too.
+  // The variables exist, but N workers must have joined, too.
   Pass(absl::Seconds(20), {Ps(1), Worker(0)});
   EXPECT_EQ(state().phase(), proto::TRAINING);
   Pass(absl::Milliseconds(250), {Ps(1), Worker(0)});

@@ -1,5 +1,5 @@
-// From the declaration to the first version: where variables are, how they are
-// made, and who waits for that.
+// From the declaration to the first version: where variables are placed, how
+// they are made, and which calls wait for them.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,7 +40,8 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     EXPECT_THAT(links_->addresses,
                 ElementsAre(Pair(2, "host2:2000"), Pair(1, "host1:2000")));
 
-    // Each shard is told all: what is declared, with defaults, and all places.
+    // Each shard is told everything: the declaration with defaults, and the
+    // whole placement.
     proto::Declaration declared = WithMode(1, 1);
     declared.set_examples(proto::BY_STEP);
     declared.set_num_workers(1);
@@ -62,7 +63,7 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
       EXPECT_EQ(restore.slices(1).ps(), 1u);
     }
 
-    // Training begins when all have them.
+    // Training begins when all shards have their variables.
     PuppetLinks::Answer(links_->restores, 2);
     PuppetLinks::Answer(links_->restores, 0);
     EXPECT_EQ(state().phase(), proto::STARTING);
@@ -178,7 +179,7 @@ TEST_F(CoordinatorTest, GetPlacementWaitsAndTellsForWhat) {
   Join(Ps(1));
   PuppetLinks::Answer(links_->restores, 0);
   EXPECT_EQ(GetPlacement(0)->waiting_for(),
-            "the making of variables at /job:ps/task:1");
+            "creating the variables at /job:ps/task:1");
   EXPECT_FALSE(later.came());
   PuppetLinks::Answer(links_->restores, 1);
   ASSERT_TRUE(later.came());

@@ -1,4 +1,4 @@
-// Generations and the journal: where a job goes on from when a shard, or the
+// Generations and the journal: where a job resumes when a shard, or the
 // coordinator itself, has lost its state (docs/protocol/recovery.md, G1 to G6).
 #include <string>
 #include <vector>
@@ -38,13 +38,13 @@ class CoordinatorRestoreTest : public CoordinatorTest {
     OfferBoth(step);
     AckCommits();
   }
-  // A checkpoint of what is reached is on disk.
+  // Takes a checkpoint of the current step, and puts it on disk.
   void SaveNow() {
     Ask(proto::CheckpointRequest());
     PuppetLinks::AnswerAll(links_->holds);
     FinishSave();
   }
-  // A new process takes the place of ps 1. True when it has its answer.
+  // A new process takes the place of ps 1. Returns whether it has its answer.
   bool ReplacePs(uint64_t nonce = 2) {
     Leave(Ps(1));
     const auto answer = Register(Ps(1), nonce);
@@ -52,7 +52,7 @@ class CoordinatorRestoreTest : public CoordinatorTest {
     incarnations_[Ps(1)] = answer->incarnation();
     return true;
   }
-  // Of the Restore to shard 1.
+  // The Restore that was sent to shard 1.
   proto::RestoreRequest Restored() const {
     for (const auto& sent : links_->restores) {
       if (sent.ps == 1) return sent.request;
@@ -60,7 +60,7 @@ class CoordinatorRestoreTest : public CoordinatorTest {
     ADD_FAILURE() << "nothing was sent to shard 1";
     return proto::RestoreRequest();
   }
-  // The shard has come so far.
+  // The shard reports its progress.
   void NotYetRestored(uint32_t ps, uint64_t done, uint64_t total) {
     proto::RestoreResponse response;
     response.set_pending(true);
@@ -69,7 +69,7 @@ class CoordinatorRestoreTest : public CoordinatorTest {
     PuppetLinks::Answer(links_->restores, ps, absl::OkStatus(), response);
   }
   void AckRestores() { PuppetLinks::AnswerAll(links_->restores); }
-  // What was sent to shards and is not answered.
+  // The number of messages to shards that have not been answered.
   size_t Sent() const {
     return links_->restores.size() + links_->commits.size() +
            links_->fences.size() + links_->resolves.size() +
@@ -78,7 +78,7 @@ class CoordinatorRestoreTest : public CoordinatorTest {
   }
 };
 
-// ---- G1: what begins one ----
+// ---- G1: what begins a generation ----
 
 TEST_F(CoordinatorRestoreTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   StartWithArchive();
@@ -103,14 +103,14 @@ TEST_F(CoordinatorRestoreTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   EXPECT_EQ(status.global_step(), 1u);
   EXPECT_EQ(status.durable_step(), 1u);
   EXPECT_EQ(status.recovered(),
-            "/job:ps/task:1 (host-of-ps1:77) has started anew, without its "
-            "state; goes on from step 1");
+            "/job:ps/task:1 (host-of-ps1:77) has restarted without its "
+            "state; resumes from step 1");
   // Step 1 once more, with sequences that begin anew.
   Offer(Worker(0), 1, 0, 1);
   EXPECT_EQ(Offer(Worker(1), 1, 1, 1)->verdict(), proto::ACCEPTED);
 }
 
-// Otherwise shards take them for forged.
+// Otherwise shards take the messages for forged ones.
 TEST_F(CoordinatorRestoreTest, EveryMessageNamesTheLifeThatRegistered_P5) {
   uint64_t ps1 = 1;
   const auto expect_named = [&](const auto& messages) {
@@ -151,7 +151,7 @@ TEST_F(CoordinatorRestoreTest, ACoordinatorsLifeBeginsAGeneration_G1) {
   EXPECT_EQ(archive_->journal.generation(), 2u);
   EXPECT_THAT(links_->restores, IsEmpty()) << "ps 1 has not joined";
   Join(Ps(1));
-  // One that has trained need not declare.
+  // A worker that has trained need not declare.
   proto::RegisterRequest trained = RegisterOf(Worker(0));
   trained.mutable_sender()->set_generation(1);
   EXPECT_TRUE(Ask(trained).status().ok());
@@ -191,7 +191,7 @@ TEST_F(CoordinatorRestoreTest, AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
   EXPECT_EQ(Restored().sender().receiver_nonce(), 3u);
 }
 
-// Whatever is under way is over, and what is heard of it late does nothing.
+// Whatever is in progress is abandoned, and late answers do nothing.
 TEST_F(CoordinatorRestoreTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
   enum Under { kCommit, kFence, kHold, kSave, kWriting, kManifest };
   for (const Under under :
@@ -251,7 +251,7 @@ TEST_F(CoordinatorRestoreTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
   }
 }
 
-// A checkpoint that is on its way into the journal is in it, or is not.
+// A checkpoint that is being written to the journal is either in it or not.
 TEST_F(CoordinatorRestoreTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
   StartWithArchive();
   TrainStep(0);
@@ -463,7 +463,7 @@ TEST_F(CoordinatorRestoreTest, WhoHasLostTheDirectoryEndsTheJobAtOnce_G3) {
   EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_THAT(state().reason(), HasSubstr("another has written"));
   EXPECT_THAT(links_->restores, IsEmpty());
-  // Who speaks then is not kept waiting for a generation that does not come.
+  // Later callers are not kept waiting for a generation that does not come.
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ABORTED);
 }
 
@@ -480,7 +480,7 @@ TEST_F(CoordinatorRestoreTest, ADiskThatHangsEndsTheJob_G3) {
   Pass(kTick, {Worker(0), Worker(1)});
   EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_EQ(state().reason(),
-            "the job did not come back within 5m: waited for the journal of "
+            "the job did not recover within 5m: waited for the journal of "
             "/job:ps/task:0");
 }
 
@@ -526,7 +526,7 @@ TEST_F(CoordinatorRestoreTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
   EXPECT_EQ(Status().global_step(), 1u);
 }
 
-// What the generation before has waited is no wait of this one.
+// The time that the previous generation waited does not count for this one.
 TEST_F(CoordinatorRestoreTest, AWaitBeginsWithItsGeneration) {
   StartWithArchive();
   TrainStep(0);
@@ -564,7 +564,7 @@ TEST_F(CoordinatorRestoreTest, ARestoreMayTakeAsLongAsItMoves_G4) {
             "the state of step 1 at /job:ps/task:1 (99 of 100 bytes; a lost "
             "answer)");
   EXPECT_EQ(Status().disk_progress(1).bytes_done(), 99u);
-  // To begin again and again is no progress.
+  // Starting over again and again is not progress.
   for (uint64_t second = 0; second < 19; ++second) {
     ASSERT_EQ(state().phase(), proto::STARTING);
     NotYetRestored(1, second, 100);
@@ -651,7 +651,7 @@ class WarmSlotsRestoreTest : public CoordinatorRestoreTest {
     from.mutable_position()->set_step(7);
     Begin();
   }
-  // As the next Commit has it.
+  // The bias correction in the next Commit.
   float Correction(uint64_t step) {
     OfferBoth(step);
     const float correction = Commit().scalars(0).bias_correction1();
@@ -724,7 +724,7 @@ TEST_F(WarmSlotsRestoreTest, PartOfAnAdamIsRefusedByName) {
                                       HasSubstr("\"b\" with 0")));
 }
 
-// ---- G5: what is known then ----
+// ---- G5: what is known after a restore ----
 
 TEST_F(CoordinatorRestoreTest, CountsAndTicketsAreTheManifests_G5) {
   StartWithArchive(Bounded(/*bound=*/3, 10, /*depth=*/3));
@@ -869,7 +869,7 @@ TEST_F(CoordinatorRestoreTest, DiskAndShardsMayAnswerInsideTheCall) {
                                       "AwaitSaved@0"));
   begin();
   for (const TaskId& task : AllTasks()) Join(task);
-  // All of a generation's beginning inside the call.
+  // The whole beginning of a generation happens inside the call.
   ASSERT_TRUE(Declare(declaration).status().ok());
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_EQ(Status().global_step(), 1u);

@@ -1,4 +1,4 @@
-// A job goes on with an edited job file or script (docs/protocol/recovery.md,
+// A job resumes with an edited job file or script (docs/protocol/recovery.md,
 // J1 to J3).
 #include <string>
 
@@ -27,7 +27,7 @@ std::string JobFile(uint32_t batch_size, uint64_t steps) {
   return job.SerializeAsString();
 }
 
-// As a worker with that job file declares.
+// The declaration of a worker with that job file.
 proto::Declaration OfFile(uint64_t steps, uint32_t batch_size = 32) {
   proto::Declaration declaration = MakeDeclaration(steps);
   declaration.mutable_job()->set_job_file(JobFile(batch_size, steps));
@@ -36,7 +36,7 @@ proto::Declaration OfFile(uint64_t steps, uint32_t batch_size = 32) {
 
 class CoordinatorResumeTest : public CoordinatorTest {
  protected:
-  // Step 1 of 10 is on disk, and everybody has died.
+  // Step 1 of 10 is on disk, and all tasks have died.
   void LeaveAtStep1(const proto::Declaration& declaration = OfFile(10)) {
     MakeWithArchive();
     StartTraining(declaration);
@@ -48,7 +48,7 @@ class CoordinatorResumeTest : public CoordinatorTest {
     Begin();
     Join(Ps(1));
   }
-  // The job is done, and everybody has left.
+  // The job is done, and all tasks have left.
   void LeaveFinished() {
     MakeWithArchive();
     StartTraining(OfFile(1));
@@ -83,7 +83,7 @@ TEST_F(CoordinatorResumeTest, ItStandsStillUntilAWorkerComes_J1) {
   LeaveAtStep1();
   EXPECT_FALSE(Restoring());
   EXPECT_THAT(GetPlacement(0)->waiting_for(),
-              HasSubstr("the declaration with which the job goes on, by "
+              HasSubstr("the declaration with which the job continues, by "
                         "/job:worker/task:0"));
   // With the same job file.
   Join(Worker(1));
@@ -93,7 +93,7 @@ TEST_F(CoordinatorResumeTest, ItStandsStillUntilAWorkerComes_J1) {
 }
 
 TEST_F(CoordinatorResumeTest, OneThatHasTrainedSettlesIt_J2) {
-  // A script's, of which nothing is known before it is declared.
+  // A job of a script, about which nothing is known before it is declared.
   LeaveAtStep1(MakeDeclaration());
   Join(Worker(1));
   EXPECT_FALSE(Restoring());
@@ -134,7 +134,7 @@ TEST_F(CoordinatorResumeTest, WhatMayChangeStandsFromThenOn_R11) {
   EXPECT_EQ(Status().total_steps(), 20u);
   EXPECT_EQ(Status().global_step(), 1u);
 
-  // The next life finds it.
+  // The next life finds the change in the journal.
   archive_->quick = true;
   Begin();
   Join(Ps(1));
@@ -149,9 +149,9 @@ TEST_F(CoordinatorResumeTest, WhatMayNotEndsTheStart_J3) {
   const absl::Status status = Declare(OfFile(20, /*batch_size=*/64)).status();
   EXPECT_TRUE(Fails(status, kExists,
                     {"/job:worker/task:0",
-                     "cannot change when a job goes on: batch_size: 32 -> 64",
-                     "go on with the same"}));
-  // Whoever comes, or waits, is told the same.
+                     "cannot change when a job continues: batch_size: 32 -> 64",
+                     "continue with the same"}));
+  // Workers that join later, or wait, are told the same.
   EXPECT_EQ(waiting.status(), status);
   EXPECT_EQ(GetPlacement(3000).status(), status);
   EXPECT_EQ(JoinWith(Worker(1), "j0b"), status);
@@ -160,7 +160,7 @@ TEST_F(CoordinatorResumeTest, WhatMayNotEndsTheStart_J3) {
   EXPECT_THAT(state().reason(), HasSubstr("batch_size: 32 -> 64"));
   EXPECT_EQ(JoinWith(Worker(1), "edited"), status);
   EXPECT_EQ(archive_->journal.declaration().total_steps(), 10u);
-  // The next start, with the job file as it was, goes on.
+  // The next start, with the original job file, resumes the job.
   Begin();
   Join(Ps(1));
   Join(Worker(0));
@@ -181,7 +181,7 @@ TEST_F(CoordinatorResumeTest, OnceItIsSettledNothingChanges_J2) {
   Join(Worker(1));
   EXPECT_TRUE(Fails(JoinWith(Worker(0), "edited"), kNotReady,
                     {"job file edited", "the job of this checkpoint directory",
-                     "go on with the same"}));
+                     "continue with the same"}));
 }
 
 TEST_F(CoordinatorResumeTest, AScriptThatChangesARunningJobIsRefusedAlone_J3) {
@@ -191,7 +191,7 @@ TEST_F(CoordinatorResumeTest, AScriptThatChangesARunningJobIsRefusedAlone_J3) {
   EXPECT_TRUE(Ask(survivor).status().ok());
   Join(Worker(0));
   EXPECT_TRUE(Fails(Declare(MakeDeclaration(20)).status(), kExists,
-                    {"total_steps: 10 -> 20", "go on with the same"}));
+                    {"total_steps: 10 -> 20", "continue with the same"}));
   Leave(Worker(0), "it is refused");
   EXPECT_EQ(state().phase(), proto::STARTING);
 }
@@ -221,7 +221,7 @@ TEST_F(CoordinatorResumeTest, OtherWorkersWhereExamplesAreByTicket_J3) {
   options_.num_workers = 3;
   Begin();
   Join(Ps(1));
-  // Its file is the same, but not what is declared by it.
+  // Its file is the same, but not the declaration made from it.
   Join(Worker(2));
   EXPECT_FALSE(Restoring());
   Join(Worker(0));
@@ -231,12 +231,13 @@ TEST_F(CoordinatorResumeTest, OtherWorkersWhereExamplesAreByTicket_J3) {
   EXPECT_TRUE(ToldOfChange("num_workers: 2 -> 3"));
 }
 
-// ---- Of a finished job ----
+// ---- Finished jobs ----
 
 TEST_F(CoordinatorResumeTest, AFinishedJobIsDoneForTheSameFile_J3) {
   LeaveFinished();
   EXPECT_EQ(state().phase(), proto::STARTING);
-  EXPECT_THAT(GetPlacement(0)->waiting_for(), HasSubstr("which is finished"));
+  EXPECT_THAT(GetPlacement(0)->waiting_for(),
+              HasSubstr("a worker of the finished job"));
   Join(Worker(1));
   EXPECT_EQ(state().phase(), proto::DONE);
   EXPECT_THAT(links_->restores, IsEmpty());

@@ -41,7 +41,7 @@ proto::AppliedPush Applied(const TaskId& worker, uint64_t sequence) {
   return push;
 }
 
-// As "worker0#2 worker1#1".
+// The pushes, like "worker0#2 worker1#1".
 template <typename Pushes>
 std::string Text(const Pushes& pushes) {
   std::vector<std::string> texts;
@@ -54,7 +54,7 @@ std::string Text(const Pushes& pushes) {
   return absl::StrJoin(texts, " ");
 }
 
-// What is left to hand out, as "0 2, from 4".
+// The tickets left to hand out, like "0 2, from 4".
 std::string Left(const proto::Position& position) {
   return absl::StrCat(absl::StrJoin(position.returned_tickets(), " "),
                       ", from ", position.next_ticket());
@@ -70,7 +70,7 @@ class CoordinatorSaveTest : public CoordinatorTest {
     OfferBoth(step);
     AckCommits();
   }
-  // Asks for a checkpoint of `step`; of what is reached now without one.
+  // Asks for a checkpoint of `step`, or of the current step without one.
   Answer<proto::CheckpointResponse> Want(
       std::optional<uint64_t> step = std::nullopt, uint64_t wait_ms = 1000) {
     proto::CheckpointRequest request;
@@ -89,7 +89,7 @@ class CoordinatorSaveTest : public CoordinatorTest {
   void FailToWrite(uint32_t ps, const std::string& why = "disk full") {
     PuppetLinks::Answer(links_->awaits, ps, absl::ResourceExhaustedError(why));
   }
-  // The shard has come so far.
+  // The shard reports its progress.
   void NotYetWritten(uint32_t ps, uint64_t done, uint64_t total) {
     proto::AwaitSavedResponse response;
     response.mutable_progress()->set_bytes_done(done);
@@ -101,7 +101,7 @@ class CoordinatorSaveTest : public CoordinatorTest {
     ADD_FAILURE() << "no Save was sent";
     return proto::SaveRequest();
   }
-  // Of the checkpoint with this name.
+  // The position in the checkpoint with this name.
   proto::Position Position(const std::string& name) const {
     const auto found = archive_->complete.find(name);
     if (found != archive_->complete.end()) return found->second.position();
@@ -110,7 +110,7 @@ class CoordinatorSaveTest : public CoordinatorTest {
   }
 };
 
-// ---- C1: when ----
+// ---- C1: when a checkpoint is taken ----
 
 TEST_F(CoordinatorSaveTest, AtEveryMultipleOfSoManySteps_C1) {
   Start(Every(2, MakeDeclaration()));
@@ -159,7 +159,7 @@ TEST_F(CoordinatorSaveTest, SoLongAfterTheLastOneBegan_C1) {
   EXPECT_EQ(Save().step(), 2u);
 }
 
-// The save of step 2 lasts until step 5, which is no multiple.
+// The save of step 2 lasts until step 5, which is not a multiple.
 TEST_F(CoordinatorSaveTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
   Start(Every(2, MakeDeclaration()));
   TrainStep(0);
@@ -174,7 +174,7 @@ TEST_F(CoordinatorSaveTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
   EXPECT_EQ(Save().step(), 6u);
 }
 
-// A minute apart or, where they take 10 s each, 500 s.
+// A minute apart or, if they take 10 s each, 500 s.
 TEST_F(CoordinatorSaveTest, WhereNothingIsSaidTheyFollowTheirCost_C1) {
   Start(MakeDeclaration());
   TrainStep(0);
@@ -217,7 +217,7 @@ TEST_F(CoordinatorSaveTest, WhenItIsAskedFor_C1) {
   EXPECT_EQ(archive_->Checkpoints(), "1/2");
 }
 
-// The workers were told that it is made.
+// The workers were told that the step is made.
 TEST_F(CoordinatorSaveTest, WhatWasAcceptedIsInThoughItsCommitIsUnderWay_C1) {
   Start(Every(0, MakeDeclaration()));
   TrainStep(0);
@@ -245,7 +245,7 @@ TEST_F(CoordinatorSaveTest, OneOfAStepAheadIsTakenWhenItIsReached_C1) {
   EXPECT_EQ(Save().step(), 3u);
   FinishSave();
   EXPECT_EQ(ahead->durable_step(), 3u);
-  // Beyond the end there is none.
+  // There is no step beyond the end.
   EXPECT_EQ(Want(99, 0)->step(), 10u);
 }
 
@@ -274,7 +274,7 @@ TEST_F(CoordinatorSaveTest, AShutOutGoesFirst_C1_T6) {
   EXPECT_THAT(links_->holds, IsEmpty()) << "and is not resolved";
   PuppetLinks::AnswerAll(links_->resolves);
   ASSERT_THAT(PuppetLinks::To(links_->holds), ElementsAre(0, 1));
-  // Nor is one begun between Hold and Save.
+  // No commit is begun between Hold and Save either.
   Leave(Worker(0));
   AnswerHold(0, {});
   AnswerHold(1, {});
@@ -317,7 +317,8 @@ TEST_F(CoordinatorSaveTest, TicketsThatAreOutCountAsUnspent_C3) {
   FinishSave();
   EXPECT_EQ(Position("1/1").step(), 1u);
   EXPECT_EQ(Left(Position("1/1")), "2 3, from 4");
-  // Nothing is final of a push that is in the open step, or is not offered.
+  // The verdict of a push in the open step, or of one not offered, is not
+  // final.
   EXPECT_EQ(Take(Worker(0), 2)->durable_through(), 1u);
   EXPECT_EQ(Take(Worker(1), 2)->durable_through(), 1u);
 }
@@ -341,7 +342,8 @@ TEST_F(CoordinatorSaveTest, WhatIsBookedAndTheUnionIsSavedAsDone_T9_C2) {
   ASSERT_THAT(PuppetLinks::To(links_->saves), ElementsAre(0, 1));
   EXPECT_EQ(Text(Save().applied()), "worker0#2 worker0#3");
   EXPECT_EQ(Save().step(), 4u) << "two are booked, two are in the union";
-  // What is booked from here on is in it, or is not, all the same.
+  // Booking a push from here on does not change whether the checkpoint includes
+  // it.
   Book(Worker(0), 2);
   FinishSave();
   EXPECT_EQ(archive_->Checkpoints(), "1/4");
@@ -369,7 +371,7 @@ TEST_F(CoordinatorSaveTest, TheUnionIsOfThisHoldAlone_T6) {
   Take(Worker(1), 1);
   Book(Worker(1), 1);
   Want();
-  // The late answer to what was sent again.
+  // The late answer to a message that was resent.
   AnswerHold(1, {Applied(Worker(0), 3)});
   AnswerHold(0, {});
   EXPECT_THAT(links_->saves, IsEmpty());
@@ -446,7 +448,8 @@ TEST_F(CoordinatorSaveTest, OneThatCannotBeWrittenIsToldAndTakenAgain_C4) {
   EXPECT_EQ(asked->error(), "/job:ps/task:1: disk full");
   EXPECT_EQ(Status().checkpoint_error(), "/job:ps/task:1: disk full");
   EXPECT_THAT(archive_->manifests, IsEmpty());
-  // Training goes on; the next is taken 10 s later at the earliest.
+  // Training continues; the next checkpoint is taken 10 s later at the
+  // earliest.
   Pass(absl::Seconds(10) - kTick, AllTasks());
   TrainStep(2);
   EXPECT_THAT(links_->saves, IsEmpty());
@@ -476,7 +479,7 @@ TEST_F(CoordinatorSaveTest, SoManyAreKept_C4) {
   Start(declaration);
   for (uint64_t step = 0; step < 4; ++step) {
     TrainStep(step);
-    // What is under way is spared, from before any shard writes.
+    // The checkpoint in progress is spared, from before any shard writes.
     EXPECT_EQ(archive_->removals.back(), absl::StrCat("1/", step + 1));
     FinishSave();
   }
@@ -573,11 +576,11 @@ TEST_F(CoordinatorSaveTest, TheLastIsTriedForAWhile_C5) {
     EXPECT_EQ(state().phase(), proto::TRAINING);
     Pass(absl::Seconds(1), AllTasks());
   }
-  // Workers have what they came for; none of them is missed.
+  // Workers have everything that they need; none of them is missed.
   Leave(Worker(1));
   Pass(absl::Seconds(100), AllBut(Worker(1)));
   EXPECT_EQ(Status().waiting_for(),
-            "the taking of a checkpoint at /job:ps/task:0, /job:ps/task:1");
+            "taking a checkpoint at /job:ps/task:0, /job:ps/task:1");
   FinishSave();
   EXPECT_EQ(state().phase(), proto::DONE);
 }
@@ -636,7 +639,7 @@ TEST_F(CoordinatorSaveTest, TheEndMayTakeAsLongAsItMoves_C5) {
   EXPECT_THAT(state().reason(), HasSubstr("nothing was written for 20.25s"));
 }
 
-// In the middle of training it is told, and nothing else.
+// During training it is reported, and has no other effect.
 TEST_F(CoordinatorSaveTest, AShareThatStandsStillIsTold_C4) {
   Start(Every(1, MakeDeclaration()));
   TrainStep(0);
@@ -649,12 +652,12 @@ TEST_F(CoordinatorSaveTest, AShareThatStandsStillIsTold_C4) {
   }
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_EQ(Status().checkpoint_error(),
-            "that of step 1 has stood still for 13m12s at /job:ps/task:1 (30 "
-            "of 100 bytes)");
+            "the checkpoint of step 1 has made no progress for 13m12s at "
+            "/job:ps/task:1 (30 of 100 bytes)");
   EXPECT_THAT(links_->saves, IsEmpty()) << "one at a time";
 }
 
-// What the disk is being told is the job's outcome when it is there.
+// The journal that is being written decides the outcome once it is on disk.
 TEST_F(CoordinatorSaveTest, NothingFailsAJobThatIsBeingFinished_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
@@ -702,7 +705,7 @@ TEST_F(CoordinatorSaveTest, AGenerationAfterTheFinishedJournalIsDone_C5) {
   EXPECT_THAT(links_->restores, IsEmpty());
 }
 
-// Whoever goes on without the lost needs no workers for the last checkpoint.
+// A job that continues without lost workers needs none for the last checkpoint.
 TEST_F(CoordinatorSaveTest, NoWorkerIsMissedAtTheEnd_C5) {
   Start(Every(0, Asynchronous(1)));
   Take(Worker(0), 1);
@@ -716,7 +719,7 @@ TEST_F(CoordinatorSaveTest, NoWorkerIsMissedAtTheEnd_C5) {
   EXPECT_EQ(state().phase(), proto::DONE);
 }
 
-// The state of the end is lost with a ps: some steps are made once more.
+// The final state is lost with a ps: some steps are made again.
 TEST_F(CoordinatorSaveTest, ANewGenerationAtTheEndGoesBack_C5_G1) {
   Start(Every(1, MakeDeclaration(2)));
   TrainStep(0);
@@ -760,7 +763,8 @@ TEST_F(CoordinatorSaveTest, AFinishedJournalIsDone_C5) {
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
 }
 
-// It was complete, but its end was not: it is restored, and ended again.
+// Its steps were complete, but its end was not: the job is restored, and ended
+// again.
 TEST_F(CoordinatorSaveTest, AJobThatHadMadeAllStepsEndsAgain_C5) {
   Start(Every(1, MakeDeclaration(1)));
   TrainStep(0);

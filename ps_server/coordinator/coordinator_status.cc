@@ -1,5 +1,5 @@
-// What the coordinator tells people: what is waited for, and how far the job
-// is.
+// What the coordinator tells users: what is being waited for, and how far the
+// job is.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -17,13 +17,13 @@
 namespace holdfast {
 namespace {
 
-// A wait shorter than this is the normal course of a step, and not told to
-// people.
+// A shorter wait is part of the normal course of a step, and is not reported to
+// users.
 constexpr absl::Duration kLate = absl::Seconds(2);
-// Of the tasks that are waited for, those that an answer names.
+// The maximum number of tasks that an answer names.
 constexpr size_t kMostNamed = 20;
 
-// Beyond some, how many more there are.
+// Joins the names, and replaces those beyond kMostNamed by their number.
 std::string JoinSome(const std::vector<std::string>& names) {
   if (names.size() <= kMostNamed) return absl::StrJoin(names, ", ");
   return absl::StrCat(
@@ -52,9 +52,9 @@ std::string Coordinator::WaitingFor() const {
       } else if (job_.declared.open()) {
         names.push_back(absl::StrCat(
             job_.finished_before
-                ? "a worker of the job, which is finished, or its "
-                  "declaration with more steps by "
-                : "the declaration with which the job goes on, by ",
+                ? "a worker of the finished job, or a declaration with "
+                  "more steps by "
+                : "the declaration with which the job continues, by ",
             members.Describe(members.WorkerOfReplica(0))));
       }
       return absl::StrJoin(names, ", ");
@@ -73,8 +73,8 @@ std::string Coordinator::WaitingFor() const {
       }
       if (job_.TooFewWorkers()) {
         return absl::StrCat(job_.declared->lost_workers().min_replicas(),
-                            " workers, of which ", members.num_live_workers(),
-                            " are there");
+                            " live workers (now ", members.num_live_workers(),
+                            ")");
       }
       if (job_.tickets.open() &&
           (job_.declared.asynchronous() || job_.tickets.pool().left() == 0)) {
@@ -100,7 +100,7 @@ std::string Coordinator::WaitingFor() const {
         names.push_back(members.Describe(task));
       }
       return names.empty() ? ""
-                           : absl::StrCat("the leave of ", JoinSome(names));
+                           : absl::StrCat("the departure of ", JoinSome(names));
     default:
       return "";
   }
@@ -129,7 +129,7 @@ std::string Coordinator::WaitingForTickets() const {
   return absl::StrCat(what, JoinSome(names));
 }
 
-// No event: it changes nothing, and is answered at once.
+// Not an event: it changes nothing, and is answered at once.
 void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                             Reply<proto::GetStatusResponse> reply) {
   proto::GetStatusResponse status;
@@ -160,7 +160,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     job_.step_timer.AddTo(status.mutable_step_times());
   }
   job_.progress.AddTo(&status);
-  // One of an earlier life of this ps.
+  // The result of an earlier life of this ps.
   const proto::EvaluationResult* const evaluated =
       job_.chronicle.history().last_evaluation();
   if (!status.has_evaluation() && evaluated != nullptr) {
@@ -188,7 +188,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   reply(std::move(status));
 }
 
-// No events either.
+// Not events either.
 void Coordinator::GetEvents(const proto::GetEventsRequest& request,
                             Reply<proto::GetEventsResponse> reply) {
   reply(job_.chronicle.events().After(request.after()));
@@ -204,10 +204,12 @@ void Coordinator::GetHistory(const proto::GetHistoryRequest& request,
 void Coordinator::OnToldToStop(const std::string& reason) {
   const Outbox::Event event(&job_.outbox);
   if (job_.ended()) return;
-  job_.Tell(proto::Event::LEFT,
-            absl::StrCat(reason, "; the job goes on when it is started again"),
-            TaskId{kPsJob, 0});
-  // Where all steps are on disk already, no checkpoint follows that would.
+  job_.Tell(
+      proto::Event::LEFT,
+      absl::StrCat(reason, "; the job continues when it is started again"),
+      TaskId{kPsJob, 0});
+  // If all steps are on disk already, no further checkpoint would write the
+  // history.
   job_.chronicle.Write();
 }
 
@@ -246,12 +248,12 @@ void Coordinator::JudgePaces(absl::Time now) {
     if (job_.tickets.open()) {
       const auto& out = job_.tickets.pool().OutWith(life);
       if (job_.step.open()) {
-        // Without a ticket it may get none any more.
+        // A worker without a ticket may not get another one.
         sight.owes &= !out.empty() || job_.tickets.pool().left() > 0;
       } else if (!out.empty()) {
         sight.granted = out.begin()->second.granted;
       } else {
-        // It may be held back, or have asked for no ticket.
+        // The worker may be held back, or may not have asked for a ticket.
         sight.owes =
             job_.tickets.pool().left() > 0 && !job_.tickets.IsWaiting(life);
       }
@@ -265,7 +267,7 @@ void Coordinator::JudgePaces(absl::Time now) {
     const TaskId& worker = names.at(change.replica);
     job_.Tell(change.slow ? proto::Event::SLOW : proto::Event::NOT_SLOW,
               absl::StrCat(NameOf(worker),
-                           change.slow ? " is slow" : " is not slow any more",
+                           change.slow ? " is slow" : " is no longer slow",
                            change.text.empty() ? "" : ": ", change.text),
               worker);
   }

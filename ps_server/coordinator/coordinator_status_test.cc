@@ -1,4 +1,4 @@
-// What people are told.
+// What users are told.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -78,7 +78,7 @@ TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
   };
   renew(Worker(1), of_worker);
   renew(Ps(1), of_ps);
-  // Nobody speaks for another kind of task.
+  // No task may report for another kind of task.
   renew(Worker(0), of_ps);
   renew(Ps(1), of_worker);
   proto::PsReport own;
@@ -95,8 +95,7 @@ TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
   EXPECT_THAT(told, ElementsAre(Pair("ps0", "0 5 0"), Pair("ps1", "0 9 2"),
                                 Pair("worker0", "0 0 2"),
                                 Pair("worker1", "7verdict 0 2")));
-  // What it does not tell stays; a report with a text that is none does not
-  // count.
+  // What it does not report stays; a report with too long a text is ignored.
   Renew(Worker(1));
   renew(Worker(1), [](proto::RenewLeaseRequest& request) {
     request.mutable_worker()->set_waiting_for(
@@ -104,7 +103,7 @@ TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
   });
   EXPECT_EQ(Status().tasks(3).worker().steps(), 7u);
   EXPECT_EQ(Status().tasks(3).silent_seconds(), 0);
-  // Of the life that told it.
+  // Kept for the life that reported it.
   Leave(Worker(1));
   Join(Worker(1), 2);
   EXPECT_FALSE(Status().tasks(3).has_worker());
@@ -117,7 +116,7 @@ TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {
   request.mutable_input_wait()->set_recent(0.5);
   request.mutable_input_wait()->set_overall(0.25);
   Ask(request);
-  // What it does not tell stays.
+  // What it does not report stays.
   request.clear_input_wait();
   Ask(request);
   const proto::GetStatusResponse status = Status();
@@ -130,7 +129,7 @@ TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {
   }
 }
 
-// As workers are told: a verdict comes before every shard has committed.
+// As reported to workers: a verdict comes before every shard has committed.
 TEST_F(CoordinatorTest, StatusCountsDecidedStepsAndTheirExamples) {
   StartTraining();
   const auto offer = [&](uint32_t worker, uint64_t step, uint64_t examples,

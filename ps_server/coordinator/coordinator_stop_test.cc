@@ -1,5 +1,5 @@
-// A job that an operator stops: what is in flight is decided, then saved, and
-// the next start goes on from there (docs/protocol/recovery.md, E1 to E4).
+// A job that an operator stops: pushes in flight are decided, then saved, and
+// the next start resumes from there (docs/protocol/recovery.md, E1 to E4).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,7 +33,7 @@ class CoordinatorStopTest : public CoordinatorTest {
     if (generation.has_value()) request.set_generation(*generation);
     return Ask(&Coordinator::Stop, request);
   }
-  // Kinds of what has happened since the training began, as people are told.
+  // The kinds of the events since training began.
   std::vector<proto::Event::Kind> EventsOfTheStop() const {
     std::vector<proto::Event::Kind> kinds;
     for (const proto::Event& event : coordinator_->events().events()) {
@@ -44,7 +44,7 @@ class CoordinatorStopTest : public CoordinatorTest {
     }
     return kinds;
   }
-  // What was applied of a worker's first push, as a shard tells.
+  // A shard's report that a worker's first push was applied.
   static proto::HoldResponse HoldOf(const TaskId& worker,
                                     const proto::Sender& sender) {
     proto::HoldResponse response;
@@ -59,7 +59,7 @@ class CoordinatorStopTest : public CoordinatorTest {
   }
 };
 
-// ---- E1: the wish ----
+// ---- E1: the order to stop ----
 
 TEST_F(CoordinatorStopTest, WithoutACheckpointDirectoryItIsRefused_E1) {
   StartTraining();
@@ -86,7 +86,7 @@ TEST_F(CoordinatorStopTest, AJobThatHasEndedIsOnlyToldOf_E1) {
   EXPECT_THAT(EventsOfTheStop(), IsEmpty());
 }
 
-// As a call does that is sent again after the job was stopped and started.
+// Like a call that is resent after the job was stopped and started again.
 TEST_F(CoordinatorStopTest, ALaterGenerationThanTheCallersIsNotStopped_E1) {
   MakeWithArchive();
   StartTraining();
@@ -99,7 +99,7 @@ TEST_F(CoordinatorStopTest, ALaterGenerationThanTheCallersIsNotStopped_E1) {
   EXPECT_EQ(state().phase(), proto::TRAINING);
   Stop(false, 2);
   EXPECT_EQ(state().phase(), proto::STOPPING);
-  // It was asked to stop: whoever asks waits on.
+  // The job was asked to stop: later callers wait, too.
   EXPECT_FALSE(Stop(false, 1).came());
 }
 
@@ -124,7 +124,7 @@ TEST_F(CoordinatorStopTest, AStepThatIsNotCompleteIsDropped_E2) {
   const auto seated = Offer(Worker(0), 1, 0, 2);
   const auto first = Stop();
   EXPECT_EQ(state().phase(), proto::STOPPING);
-  // What would have completed it.
+  // The offer that would have completed the step.
   const auto late = Offer(Worker(1), 1, 1, 2);
   EXPECT_FALSE(late.came());
   EXPECT_THAT(links_->commits, IsEmpty());
@@ -147,7 +147,7 @@ TEST_F(CoordinatorStopTest, AStepThatIsNotCompleteIsDropped_E2) {
   EXPECT_EQ(first->step(), 1u);
   EXPECT_EQ(first->durable_step(), 1u);
   EXPECT_EQ(first->waiting_for(), "");
-  // What was decided stays so; what was not is told the end.
+  // Decided pushes stay decided; the others are told of the end.
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
   EXPECT_EQ(Offer(Worker(0), 1, 0, 2)->state().phase(), proto::STOPPED);
   EXPECT_THAT(EventsOfTheStop(),
@@ -225,7 +225,7 @@ TEST_F(CoordinatorStopTest, OfAsynchronousPushesTheUnionCounts_E2_E3) {
   const auto waiting = Take(Worker(0), 2);
   EXPECT_FALSE(waiting.came()) << "no ticket is handed out";
   ASSERT_THAT(PuppetLinks::To(links_->holds), ElementsAre(0, 1));
-  // One shard has applied the push of worker 0, and nobody that of worker 1.
+  // One shard has applied the push of worker 0, and none that of worker 1.
   PuppetLinks::Answer(links_->holds, 0);
   PuppetLinks::Answer(links_->holds, 1, absl::OkStatus(),
                       HoldOf(Worker(0), SenderOf(Worker(0))));
@@ -239,7 +239,7 @@ TEST_F(CoordinatorStopTest, OfAsynchronousPushesTheUnionCounts_E2_E3) {
   EXPECT_EQ(position.next_ticket(), 2u);
   EXPECT_THAT(position.returned_tickets(), ElementsAre(1));
   EXPECT_TRUE(Empty(waiting));
-  // What nobody had told is in the figures, once.
+  // The push that no worker had reported is in the figures, once.
   EXPECT_EQ(Status().global_step(), 1u);
   EXPECT_EQ(Status().pushes().accepted(), 1u);
   EXPECT_TRUE(Empty(Book(Worker(0), 1)));
@@ -315,7 +315,7 @@ TEST_F(CoordinatorStopTest, WhoAsksAgainMayDoWithoutIt_E3) {
   EXPECT_EQ(state().phase(), proto::STOPPED);
   EXPECT_EQ(state().reason(),
             "the job was stopped at step 1 of 10 without a checkpoint; started "
-            "again with the same checkpoint directory, it begins anew");
+            "again with the same checkpoint directory, it begins from scratch");
   EXPECT_EQ(answer->durable_step(), 0u);
   EXPECT_EQ(waiting->state().phase(), proto::STOPPED);
   EXPECT_EQ(archive_->Checkpoints(), "");
@@ -331,10 +331,10 @@ TEST_F(CoordinatorStopTest, WithoutADirectoryItWaitsForTheCommitAlone_E3) {
   EXPECT_EQ(answer->step(), 1u);
   EXPECT_EQ(state().reason(),
             "the job was stopped at step 1 of 10, and nothing was saved: "
-            "started again, it begins anew");
+            "started again, it begins from scratch");
 }
 
-// ---- Who is lost meanwhile ----
+// ---- Tasks that are lost meanwhile ----
 
 TEST_F(CoordinatorStopTest, NoWorkerIsWaitedFor_E2) {
   MakeWithArchive();
@@ -373,7 +373,7 @@ TEST_F(CoordinatorStopTest, AJobThatHasNotBegunIsStoppedAtOnce_E2) {
   EXPECT_EQ(state().reason(),
             "the job was stopped at step 0; started again with the same "
             "checkpoint directory, it goes on from there");
-  // One that comes late hears of it.
+  // A worker that joins late is told of it.
   Join(Worker(1));
   EXPECT_EQ(Renew(Worker(1))->state().phase(), proto::STOPPED);
   EXPECT_TRUE(Declare(MakeDeclaration(), Worker(1)).status().ok());

@@ -23,7 +23,7 @@ TEST_F(CoordinatorTest, SynchronousTicketsFixExamplesAlone) {
   EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
   Offer(Worker(1), 0, 1, 1);
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
-  // The step says which rate it is, whatever the tickets.
+  // The step determines the rate, whatever the tickets.
   EXPECT_EQ(Commit().scalars(0).learning_rate(), 0.1f);
   const auto next = Take(Worker(1), 2);
   EXPECT_EQ(Index(next), 2u);
@@ -58,7 +58,7 @@ TEST_F(CoordinatorTest, AVerdictOtherThanAcceptedReturnsTheTicket) {
   Offer(Worker(0), 0, 0, 1);
   Offer(Worker(2), 0, 2, 1);
   ASSERT_THAT(links_->commits, SizeIs(1));
-  // Too late for its step: its examples are the next.
+  // Too late for its step: its examples are used next.
   EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::STALE);
   EXPECT_EQ(Index(Take(Worker(2), 2)), 1u);
   EXPECT_EQ(Index(Take(Worker(0), 2)), 3u) << "0 and 2 are spent";
@@ -150,7 +150,7 @@ TEST_F(CoordinatorTest, AStepDoesNotCloseBelowNWhileATicketIsElsewhere) {
   EXPECT_EQ(S(Commit()), "0:worker0#2*0.5 1:worker1#2*0.5");
 }
 
-// The last ticket is out with a worker that is late: it comes back.
+// The last ticket is out with a worker that is late: the ticket is returned.
 TEST_F(CoordinatorTest, ALateWorkersTicketMakesTheLastStep) {
   Make(1, 2);
   StartTraining(ByTicket(1, 2, 2));

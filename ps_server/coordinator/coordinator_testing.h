@@ -1,8 +1,8 @@
-// What the coordinator's tests share: puppets of shards and disk, and a cluster
+// Shared by the coordinator's tests: puppets of shards and disk, and a cluster
 // whose tasks speak when a test tells them to.
 //
-// The coordinator and the bodies are not seen here, so that the many files that
-// include this compile quickly.
+// Neither the coordinator nor function bodies are included here, so that the
+// many files that include this one compile quickly.
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
 
@@ -48,7 +48,7 @@ inline constexpr absl::StatusCode kNotReady =
     absl::StatusCode::kFailedPrecondition;
 
 inline constexpr absl::Duration kLease = absl::Seconds(10);
-// Of the shard beside the coordinator.
+// The nonce of the coordinator's own shard.
 inline constexpr uint64_t kShardNonce = 5;
 inline constexpr absl::Duration kResendAfter = absl::Seconds(5);
 
@@ -80,16 +80,16 @@ class PuppetLinks : public ShardLinks {
   static void Answer(Messages<Request, Response>& messages, uint32_t ps,
                      const absl::Status& status = absl::OkStatus(),
                      const Response& response = Response());
-  // Answers all that is there now, and all that is sent in turn.
+  // Answers all messages, and those that are sent in response.
   template <typename Request, typename Response>
   static void AnswerAll(Messages<Request, Response>& messages);
-  // To whom the messages are.
+  // The ps that the messages are addressed to.
   template <typename Request, typename Response>
   static std::vector<uint32_t> To(const Messages<Request, Response>& messages);
 
   std::vector<std::pair<uint32_t, std::string>> addresses;
 
-  // What waits for an answer.
+  // Messages that wait for an answer.
   Messages<proto::RestoreRequest, proto::RestoreResponse> restores;
   Messages<proto::CommitRequest, proto::CommitResponse> commits;
   Messages<proto::FenceRequest, proto::FenceResponse> fences;
@@ -110,9 +110,8 @@ class PuppetLinks : public ShardLinks {
   auto& QueueOf(const proto::EndRequest&) { return ends; }
 };
 
-// A checkpoint directory that lasts longer than its coordinators. Answers
-// inside the call or, when it is not quick, keeps what is asked for the test to
-// answer.
+// A checkpoint directory that outlives its coordinators. Answers inside the
+// call or, if not `quick`, keeps requests for the test to answer.
 class PuppetArchive : public Archive {
  public:
   template <typename Request, typename Response>
@@ -142,25 +141,25 @@ class PuppetArchive : public Archive {
   // The oldest read finds what was written.
   void AnswerRead(const absl::Status& status = absl::OkStatus());
 
-  // As "1/7": generation and step.
+  // The generation and step, like "1/7".
   static std::string Name(const proto::CheckpointName& name);
-  // Those of the journal, as "1/7 2/9".
+  // The checkpoints that the journal names, like "1/7 2/9".
   std::string Checkpoints() const;
 
   bool quick = true;
-  // What becomes of histories then.
+  // The answer to WriteHistory if `quick`.
   absl::Status history_status;
   // What is on disk.
   proto::Journal journal;
   std::map<std::string, proto::Manifest> complete;
   proto::History history;
   std::vector<std::string> set_aside;
-  // In the folder of the best; and what becomes of one that is to be.
+  // The checkpoints in the folder of the best, and the answer to KeepBest.
   std::set<std::string> best;
   absl::Status best_status;
-  // What RemoveOthers was told to be under way, each time.
+  // The `under_way` argument of each call of RemoveOthers.
   std::vector<std::string> removals;
-  // What waits for an answer.
+  // Requests that wait for an answer.
   std::deque<Asked<proto::Journal, Done>> journals;
   std::deque<Asked<proto::Manifest, Done>> manifests;
   std::deque<Asked<proto::History, Done>> histories;
@@ -174,19 +173,21 @@ class QuickLinks : public ShardLinks {
   void Send(uint32_t ps, const ShardRequest& request,
             Reply<ShardResponse> reply) override;
 
-  // What was told to whom, in order.
+  // The messages and their receivers, in order.
   std::vector<std::string> told;
 };
 
-// Seats, workers and weights of a Commit, over their divisor, as
+// The seats, workers and weights (divided by the divisor) of a Commit, like
 // "0:worker0#3*0.25 ...".
 std::string S(const proto::CommitRequest& commit);
 // "w" [2,3] and "b" [3], SGD with learning rate 0.1.
 proto::Declaration MakeDeclaration(uint64_t total_steps = 10);
 proto::Declaration WithMode(uint32_t n, uint32_t m, uint64_t total_steps = 10);
-// Of `tickets` tickets, at most `depth` + 1 to a worker.
+// Asynchronous, with `tickets` tickets, of which a worker holds at most `depth`
+// + 1.
 proto::Declaration Asynchronous(uint64_t tickets, uint32_t depth = 1);
-// Whose workers never get more than `bound` pushes ahead of the slowest.
+// Asynchronous, with workers that never get more than `bound` pushes ahead of
+// the slowest.
 proto::Declaration Bounded(uint32_t bound, uint64_t tickets = 100,
                            uint32_t depth = 1);
 // Synchronous, with examples by ticket.
@@ -204,17 +205,17 @@ class CoordinatorTest : public ::testing::Test {
             bool has_chief = false);
   // The same with a checkpoint directory.
   void MakeWithArchive(uint32_t num_ps = 2, uint32_t num_workers = 2);
-  // The coordinator begins a life, on what its directory holds.
+  // Begins a life of the coordinator, with what its directory holds.
   void Begin();
   // The same with shards that are not puppets.
   void Begin(ShardLinks* links);
 
-  // All of the following speak for tasks that have joined, in their
+  // The following speak for tasks that have joined, in their current
   // incarnation.
   proto::Sender SenderOf(const TaskId& task);
   proto::RegisterRequest RegisterOf(const TaskId& task, uint64_t nonce = 1);
 
-  // What the coordinator answers.
+  // The coordinator's answers.
   Answer<proto::RegisterResponse> Ask(const proto::RegisterRequest& request);
   Answer<proto::RenewLeaseResponse> Ask(
       const proto::RenewLeaseRequest& request);
@@ -234,14 +235,14 @@ class CoordinatorTest : public ::testing::Test {
       const proto::GetHistoryRequest& request);
   Answer<proto::CheckpointResponse> Ask(
       const proto::CheckpointRequest& request);
-  // What any other method answers; for tests that include coordinator.h.
+  // The answer of any other method; for tests that include coordinator.h.
   template <typename Request, typename Response>
   Answer<Response> Ask(void (Coordinator::*method)(const Request&,
                                                    Reply<Response>),
                        const Request& request) {
     return holdfast::Ask(*coordinator_, method, request);
   }
-  // The same for tests that do something inside the answer.
+  // For tests that do something inside the reply.
   void Send(const proto::RegisterRequest& request,
             Reply<proto::RegisterResponse> reply);
   void Send(const proto::ContributeRequest& request,
@@ -251,10 +252,10 @@ class CoordinatorTest : public ::testing::Test {
 
   Answer<proto::RegisterResponse> Register(const TaskId& task,
                                            uint64_t nonce = 1);
-  // Whether the answer is that the task is to ask again.
+  // Whether the answer asks the task to try again.
   static bool IsNotYet(const Answer<proto::RegisterResponse>& answer);
   void Join(const TaskId& task, uint64_t nonce = 1);
-  // Of a task that knows all, and waits for news.
+  // Renews the lease of a task that knows the current state and waits for news.
   Answer<proto::RenewLeaseResponse> Renew(const TaskId& task,
                                           uint64_t wait_ms = 0);
   Answer<proto::DeclareResponse> Declare(
@@ -265,10 +266,10 @@ class CoordinatorTest : public ::testing::Test {
                                      const std::string& error = "");
   proto::GetStatusResponse Status();
 
-  // As the shards give them; none where the variables are not there. Inside an
-  // answer, where no other comes, the placement is the one that was seen last.
+  // Receipts as the shards give them; none if there are no variables. Inside a
+  // reply, when no other call is answered, the placement last seen is used.
   std::optional<Receipts> ReceiptsNow();
-  // With the receipts of an honest worker.
+  // The request with the receipts of an honest worker.
   proto::ContributeRequest Signed(proto::ContributeRequest request);
   proto::TakeTicketRequest Signed(proto::TakeTicketRequest request);
 
@@ -276,33 +277,33 @@ class CoordinatorTest : public ::testing::Test {
   proto::ContributeRequest OfferOf(const TaskId& task, uint64_t step,
                                    uint32_t seat, uint64_t sequence,
                                    uint64_t examples = 10);
-  // As it is, but with the right receipts.
+  // Sends the request with the right receipts.
   Answer<proto::ContributeResponse> Contribute(
       const proto::ContributeRequest& request);
   Answer<proto::ContributeResponse> Offer(const TaskId& task, uint64_t step,
                                           uint32_t seat, uint64_t sequence,
                                           uint64_t examples = 10);
 
-  // Asks for the ticket of a push, and tells which of those before are spent.
+  // Asks for the ticket of a push, and reports which earlier ones are spent.
   proto::TakeTicketRequest TakeOf(
       const TaskId& task, uint64_t sequence,
       const std::vector<proto::SpentTicket>& spent = {});
-  // As it is, but with the right receipts.
+  // Sends the request with the right receipts.
   Answer<proto::TakeTicketResponse> Take(
       const proto::TakeTicketRequest& request);
   Answer<proto::TakeTicketResponse> Take(
       const TaskId& task, uint64_t sequence,
       const std::vector<proto::SpentTicket>& spent = {});
-  // Tells that push `sequence` of the task is applied.
+  // Reports that push `sequence` of the task has been applied.
   Answer<proto::TakeTicketResponse> Book(const TaskId& task, uint64_t sequence);
-  // The index of the ticket that came.
+  // The index of the ticket in the answer.
   static uint64_t Index(const Answer<proto::TakeTicketResponse>& answer);
-  // Whether an answer came that brings no ticket.
+  // Whether there is an answer without a ticket.
   static bool Empty(const Answer<proto::TakeTicketResponse>& answer);
 
   // Workers 0 and 1 fill the two seats of `step`, each with push step + 1.
   void OfferBoth(uint64_t step);
-  // The i-th Commit that waits for an answer.
+  // The i-th Commit that is waiting for an answer.
   proto::CommitRequest Commit(size_t i = 0) const;
   void AckCommits();
   // Every shard takes its share of the checkpoint, and writes it.
@@ -312,9 +313,10 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<TaskId> AllTasks() const;
   std::vector<TaskId> AllBut(const TaskId& silent) const;
-  // To the opening of step 0: all have joined, the variables are made.
+  // Proceeds to the opening of step 0: all tasks join, and the variables are
+  // made.
   void StartTraining(const proto::Declaration& declaration = MakeDeclaration());
-  // All steps of a job of two workers are committed.
+  // Commits all steps of a job with two workers.
   void TrainToTheEnd(uint64_t total_steps = 2);
 
   void Advance(absl::Duration time);

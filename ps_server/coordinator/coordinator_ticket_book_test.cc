@@ -41,7 +41,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameTicket_T1) {
   Take(Worker(0), 1);
   Take(Worker(0), 2);
   Take(Worker(1), 1);
-  // However many are held, and whether any is left.
+  // Regardless of how many tickets are held, and whether any is left.
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Index(Take(Worker(0), 1)), 0u);
     EXPECT_EQ(Index(Take(Worker(0), 2)), 1u);
@@ -94,7 +94,7 @@ TEST_F(CoordinatorTest, AWorkerMayReadOneBatchAhead) {
               {absl::StrCat("push ", may_hold + 1, " of /job:worker/task:0"),
                absl::StrCat("at most ", may_hold)}));
     EXPECT_EQ(Index(Take(Worker(1), 1)), may_hold) << "another worker";
-    // What the request itself tells to be spent is held no longer.
+    // A ticket that the request itself reports as spent is no longer held.
     EXPECT_EQ(Index(Take(Worker(0), may_hold + 1, {Spent(1)})), may_hold + 1);
   }
 }
@@ -109,7 +109,7 @@ TEST_F(CoordinatorTest, TicketsThatAreWaitedForCountAsHeld) {
   EXPECT_TRUE(Fails(Take(Worker(0), 3).status(), kExhausted,
                     {"holds or waits for 2 tickets"}));
   EXPECT_FALSE(waits.came()) << "it waits on";
-  // To ask again for the one that is waited for is no more than that one.
+  // Asking again for the same ticket does not count as another one.
   EXPECT_FALSE(Take(Worker(0), 2).came());
 }
 
@@ -136,20 +136,20 @@ TEST_F(CoordinatorTest, SequencesAboveAckedThroughAreBounded) {
                     {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
 }
 
-// Shards would wait for the one that is left out for ever.
+// Shards would wait for ever for the skipped push.
 TEST_F(CoordinatorTest, ASequenceThatIsLeftOutIsAnError) {
   StartTraining(Asynchronous(3));
   Take(Worker(0), 1);
   EXPECT_TRUE(Fails(Take(Worker(0), 3).status(), kNotReady,
-                    {"push 3 of /job:worker/task:0", "expected is push 2"}));
+                    {"push 3 of /job:worker/task:0", "expected push 2"}));
   Take(Worker(1), 1);
   Take(Worker(1), 2);
-  // One that waits is asked for.
+  // A waiting push counts as asked for.
   EXPECT_FALSE(Take(Worker(0), 2).came());
   const auto third = Take(TakeOf(Worker(0), 3, {Spent(1)}));
   EXPECT_FALSE(third.came());
   EXPECT_TRUE(
-      Fails(Take(Worker(0), 5).status(), kNotReady, {"expected is push 4"}));
+      Fails(Take(Worker(0), 5).status(), kNotReady, {"expected push 4"}));
 
   // Contributions have no order.
   Make();
@@ -157,7 +157,7 @@ TEST_F(CoordinatorTest, ASequenceThatIsLeftOutIsAnError) {
   EXPECT_EQ(Index(Take(Worker(0), 7)), 0u);
 }
 
-// Shards remember no more than the pushes between.
+// Shards remember only the pushes in between.
 TEST_F(CoordinatorTest, NoTicketIsFarAheadOfOneThatIsOut_P3) {
   StartTraining(Asynchronous(10, /*depth=*/2));
   for (const uint64_t sequence : {1, 2, 3}) Take(Worker(0), sequence);
@@ -180,7 +180,7 @@ TEST_F(CoordinatorTest, WhoMayTakeNoTicket) {
   EXPECT_TRUE(
       Fails(Take(Worker(0), 1).status(), kNotReady, {"examples are by step"}));
   EXPECT_TRUE(Fails(Take(Ps(1), 1).status(), kInvalid,
-                    {"/job:ps/task:1 is no worker"}));
+                    {"/job:ps/task:1 is not a worker"}));
 }
 
 TEST_F(CoordinatorTest, ATicketOfAnotherGenerationIsAborted) {
@@ -364,7 +364,7 @@ TEST_F(CoordinatorTest, OnlyATicketOfOnesOwnIsSpent) {
     EXPECT_TRUE(Fails(
         Take(Worker(0), 0, {Spent(1), Spent(sequence)}).status(), kInvalid,
         {absl::StrCat("push ", sequence, " of /job:worker/task:0"),
-         "told as spent, but has no ticket"}));
+         "reported as spent, but has no ticket"}));
   }
   EXPECT_EQ(Status().global_step(), 0u);
   EXPECT_EQ(Book(Worker(0), 1)->global_step(), 1u);
@@ -389,7 +389,7 @@ TEST_F(CoordinatorTest, WhatIsOutIsNotDecidedWhateverItsWorkerSays) {
   Take(request);
   EXPECT_FALSE(Offer(Worker(0), 0, 0, 1).came()) << "not STALE";
 
-  // Nor when it says so with an offer.
+  // The same holds for an offer.
   Make();
   StartTraining(ByTicket(4, 2, 8));
   Take(Worker(0), 1);
@@ -450,7 +450,7 @@ TEST_F(CoordinatorTest, APushOfAnAsynchronousJobIsNotContributed) {
   Take(Worker(0), 1);
   EXPECT_TRUE(Fails(Offer(Worker(0), 0, 0, 1).status(), kNotReady,
                     {"the job is asynchronous"}));
-  // Nor does it say anything of what is out.
+  // The acknowledgement has no effect on pushes whose tickets are out.
   proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 100);
   offer.set_acked_through(99);
   EXPECT_FALSE(Contribute(offer).status().ok());
@@ -502,7 +502,8 @@ TEST_F(CoordinatorTest, AWorkerIsAtMostTheBoundAhead) {
   const auto ahead = Take(Worker(0), 4);
   Take(Worker(0), 0, {Spent(1), Spent(2)});
   EXPECT_FALSE(ahead.came()) << "spent or held is the same";
-  // Who is not too far ahead gets what the other waits for.
+  // A worker that is not too far ahead gets the ticket that the other waits
+  // for.
   EXPECT_EQ(Index(Take(Worker(1), 1)), 3u);
   Book(Worker(1), 1);
   EXPECT_FALSE(ahead.came()) << "worker 2 has spent none";
@@ -580,8 +581,8 @@ TEST_F(CoordinatorTest, AWorkerThatIsGoneHoldsNobodyBack) {
 
 // ---- Re-entrancy ----
 
-// Each answer to a request that is asked again asks again; each push gets one
-// ticket all the same.
+// Each answer to a repeated request asks again; nevertheless each push gets one
+// ticket.
 TEST_F(CoordinatorTest, AnAnswerMayAskForTheSameAgain) {
   StartTraining(Bounded(0));
   Take(Worker(0), 1);
@@ -604,7 +605,7 @@ TEST_F(CoordinatorTest, AnAnswerMayAskForTheSameAgain) {
   EXPECT_EQ(Index(Take(Worker(1), 2)), 3u);
 }
 
-// Worker 1 leaves from inside the answer that its own booking sets free.
+// Worker 1 leaves from inside the answer that its own booking releases.
 TEST_F(CoordinatorTest, WhoIsShutOutByAnAnswerGetsNoTicket) {
   StartTraining(Bounded(0, 3));
   Take(Worker(0), 1);

@@ -1,4 +1,4 @@
-// Tickets, as workers take them and tell them spent:
+// How workers take tickets and report them as spent:
 // docs/protocol/asynchronous.md, A1 and A4.
 #include <optional>
 #include <string>
@@ -36,7 +36,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     }
     for (const proto::SpentTicket& spent : request.spent()) {
       const PushId told{push.from, PushSequence(spent.sequence())};
-      if (!job_.tickets.Find(told).has_value()) continue;  // told again
+      if (!job_.tickets.Find(told).has_value()) continue;  // reported again
       if (absl::Status status = job_.verdicts.CheckSpent(spent, told);
           !status.ok()) {
         Expel(push.from.worker, status);
@@ -50,7 +50,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     const bool has_all = request.sequence() == 0 || job_.ended() ||
                          job_.tickets.Find(push).has_value();
     if (has_all) {
-      // What is told as spent may have been the last.
+      // The ticket reported as spent may have been the last.
       if (request.spent_size() > 0) Settle();
       return job_.outbox.Answer(std::move(reply), TicketAnswer(push));
     }
@@ -63,7 +63,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     job_.outbox.Answer(std::move(parked.reply), TicketAnswer(push));
   }
   if (request.wait_ms() == 0 || no_room) {
-    // It may get one all the same.
+    // It may still get a ticket.
     Settle();
     AnswerTickets(waiting.Take(push));
   }
@@ -73,8 +73,8 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
                                        const PushId& push) const {
   const TaskId& task = push.from.worker;
   if (!IsWorker(task)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(task.ToString(), " is no worker: it may take no ticket"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        task.ToString(), " is not a worker: it may not take tickets"));
   }
   if (job_.ended_early()) return absl::OkStatus();
   if (!job_.created) {
@@ -94,7 +94,7 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
 
 void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   const std::optional<TicketPool::Out> ticket = job_.tickets.Book(push);
-  if (!ticket.has_value()) return;  // told again
+  if (!ticket.has_value()) return;  // reported again
   job_.verdicts.Record(push, proto::ACCEPTED);
   AcceptedPush accepted;
   accepted.worker = push.from.worker;
@@ -168,7 +168,8 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
 }
 
 void Coordinator::AnswerTickets(std::vector<TicketBook::Parked::Call> calls) {
-  // The same for all of them, and as long as the list of workers.
+  // Made once, because it is the same for all, and as long as the list of
+  // workers.
   std::string waiting_for;
   for (auto& parked : calls) {
     proto::TakeTicketResponse response = TicketAnswer(parked.key);

@@ -1,4 +1,4 @@
-// What the coordinator does for a trace of the cluster.
+// The coordinator's part in a trace of the cluster.
 #include <utility>
 
 #include "common/trace/trace_parts.h"
@@ -18,7 +18,7 @@ void Coordinator::ReportTrace(const proto::ReportTraceRequest& request,
   proto::ReportTraceResponse response;
   response.set_time_ns(ToTraceNanos(job_.clock->Now()));
   if (request.has_part()) {
-    // It may not have heard of the generation.
+    // The sender may not have heard of the generation.
     absl::Status status = job_.members.FindLife(request.sender()).status();
     if (status.ok()) status = trace_.Add(request);
     if (!status.ok()) return job_.outbox.Answer(std::move(reply), status);

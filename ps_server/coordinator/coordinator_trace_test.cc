@@ -1,5 +1,5 @@
-// Traces of the whole cluster: which steps are recorded, and what comes of
-// tasks that do not send what they have recorded.
+// Traces of the whole cluster: which steps are recorded, and what happens if
+// tasks do not send what they have recorded.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,7 +38,7 @@ class TraceTest : public CoordinatorTest {
   TraceResponse Look() { return *Do(TraceRequest::LOOK); }
   TraceResponse::State State() { return Look().state(); }
 
-  // The task says with its renewal for which trace it records.
+  // The task states in its renewal for which trace it records.
   Answer<proto::RenewLeaseResponse> Renewal(const TaskId& task,
                                             uint64_t recording,
                                             uint64_t wait_ms = 0) {
@@ -122,7 +122,7 @@ TEST_F(TraceTest, RecordsTheStepsToCome) {
   const auto parked = Renewal(Worker(0), 0, /*wait_ms=*/3000);
   EXPECT_FALSE(parked.came());
   EXPECT_EQ(Do(TraceRequest::BEGIN)->state(), TraceResponse::ARMING);
-  // Who waits for an answer with its lease hears of it at once.
+  // A parked renewal is answered at once.
   ASSERT_TRUE(parked.came());
   EXPECT_EQ(parked->trace().trace(), kTrace);
   EXPECT_FALSE(parked->trace().over());
@@ -184,7 +184,7 @@ TEST_F(TraceTest, ThereIsOneAtATime) {
   EXPECT_EQ(Do(TraceRequest::LOOK, 0)->trace(), kTrace);
   EXPECT_TRUE(Fails(Do(TraceRequest::BEGIN, 8).status(), kExists,
                     {"another trace, of 2 steps, is being recorded"}));
-  // The same again is no other.
+  // A repeated request is not another trace.
   EXPECT_EQ(Do(TraceRequest::BEGIN)->trace(), kTrace);
   EXPECT_TRUE(Fails(Do(TraceRequest::LOOK, 8).status(), kNotFound, {}));
 }
@@ -226,7 +226,7 @@ TEST_F(TraceTest, TasksThatDoNotRecordAreNamed) {
   Send(Worker(1), 0, true);
   EXPECT_EQ(State(), TraceResponse::COMPLETE);
   EXPECT_THAT(Missing(),
-              ElementsAre("worker0: its program records nothing for others",
+              ElementsAre("worker0: its program cannot record cluster traces",
                           "ps1: it did not answer in time"));
 }
 
@@ -281,7 +281,7 @@ TEST_F(TraceTest, AnOperatorMayEndItEarlier) {
   Step(0);
   Step(1);
   EXPECT_EQ(Do(TraceRequest::FINISH)->state(), TraceResponse::COLLECTING);
-  EXPECT_EQ(Look().cut_short(), "it was not waited for any longer");
+  EXPECT_EQ(Look().cut_short(), "the operator stopped waiting for it");
   EXPECT_EQ(Look().global_step(), 2u);
   // Again, it changes nothing.
   EXPECT_EQ(Do(TraceRequest::FINISH)->state(), TraceResponse::COLLECTING);
@@ -367,7 +367,7 @@ TEST_F(TraceTest, WhatATaskSendsIsTested) {
       << "it is still recorded";
   Do(TraceRequest::FINISH);
   EXPECT_TRUE(Fails(Send(Worker(0), 1, true).status(), kInvalid,
-                    {"piece 1", "expected is piece 0"}));
+                    {"piece 1", "expected piece 0"}));
   EXPECT_TRUE(Fails(Send(Worker(0), 0, false, /*tracks=*/0).status(), kInvalid,
                     {"track 0 of 0"}));
   EXPECT_TRUE(

@@ -1,5 +1,5 @@
-// First values that workers give: what the coordinator asks for, and of whom
-// (docs/protocol/recovery.md, "First values").
+// First values that workers give: what the coordinator asks for, and which
+// workers it asks (docs/protocol/recovery.md, "First values").
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,7 +40,8 @@ class CoordinatorValuesTest : public CoordinatorTest {
     response.set_wants_values_of("b");
     PuppetLinks::Answer(links_->restores, ps, absl::OkStatus(), response);
   }
-  // Of a worker that has given values of generations up to `given_through`.
+  // The call of a worker that has given values of generations up to
+  // `given_through`.
   Answer<proto::GetPlacementResponse> AskGiving(uint64_t given_through) {
     proto::GetPlacementRequest request;
     *request.mutable_sender() = SenderOf(Worker(1));
@@ -85,7 +86,7 @@ TEST_F(CoordinatorValuesTest, WhoeverHasValuesIsAskedAsSoonAsAShardWantsThem) {
   const auto late = AskGiving(0);
   ASSERT_TRUE(late.came());
   EXPECT_TRUE(late->values_wanted());
-  // Neither those that have none, nor those that have given theirs.
+  // Workers without values are not asked, nor those that have given theirs.
   const auto after = AskGiving(1);
   Tick();
   Want(1);
@@ -104,7 +105,7 @@ TEST_F(CoordinatorValuesTest, ANewGenerationAsksAgain_V3) {
   Want(1);
   const auto given = AskGiving(1);
   EXPECT_FALSE(given.came());
-  // Ps 1 dies, and comes again.
+  // Ps 1 dies, and comes back.
   Leave(Ps(1));
   Join(Ps(1), 2);
   EXPECT_EQ(generation(), Generation(2));
@@ -169,11 +170,11 @@ TEST_F(CoordinatorValuesTest, OtherFirstValuesAreRefusedByName) {
   EXPECT_TRUE(Fails(Declare(WithGiven(5), Worker(1)).status(), kExists,
                     {"/job:worker/task:1 has other first values of variable "
                      "\"b\" than were declared before (by SHA-256)"}));
-  // What else differs is named as ever.
+  // Other differences are named as usual.
   proto::Declaration other = WithGiven(5);
   other.mutable_variables(1)->set_trainable(false);
   EXPECT_TRUE(Fails(Declare(other, Worker(1)).status(), kExists,
-                    {"declares otherwise than was declared before"}));
+                    {"declares a different job than was declared before"}));
 }
 
 TEST_F(CoordinatorValuesTest, DigestsFitTheShape) {
@@ -185,7 +186,7 @@ TEST_F(CoordinatorValuesTest, DigestsFitTheShape) {
       ->mutable_given()
       ->clear_sha256();
   EXPECT_TRUE(Fails(Declare(declaration).status(), kInvalid,
-                    {"variable \"b\": given: 0 digests, needed are 1"}));
+                    {"variable \"b\": given: 0 digests, must be 1"}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the coordinator does not take a worker's word for
+// Statements of workers that the coordinator does not believe without receipts
 // (docs/protocol/life_of_a_step.md, P1; docs/protocol/asynchronous.md, P2 and
 // P3).
 #include <string>
@@ -20,7 +20,7 @@ using ::testing::SizeIs;
 // "w" is on ps 0, "b" on ps 1.
 class CoordinatorVerdictsTest : public CoordinatorTest {
  protected:
-  // With the receipts that it has.
+  // Sends the request with the receipts that it has.
   Answer<proto::ContributeResponse> OfferAsItIs(
       const proto::ContributeRequest& request) {
     return Ask(request);
@@ -61,12 +61,12 @@ TEST_F(CoordinatorVerdictsTest, WhatAShardLacksIsNotSeated_P1) {
   EXPECT_TRUE(refused(bad, "held whole by /job:ps/task:1: its receipt is mis"));
   bad.set_receipts(1, good.receipts(0));
   EXPECT_TRUE(refused(bad, "held whole by /job:ps/task:1: its receipt is wro"));
-  // Of another push, and of another step of this one.
+  // Receipts of another push, and of another step of this push.
   bad.set_receipts(1, OfferOf(Worker(0), 0, 0, 2).receipts(1));
   EXPECT_TRUE(refused(bad, "/job:ps/task:1"));
   bad.set_receipts(1, OfferOf(Worker(0), 1, 0, 1).receipts(1));
   EXPECT_TRUE(refused(bad, "/job:ps/task:1"));
-  // Nothing is changed by that, and nobody else is disturbed.
+  // This changes nothing, and does not disturb other workers.
   const auto other = OfferAsItIs(OfferOf(Worker(1), 0, 1, 1));
   EXPECT_FALSE(other.came());
   EXPECT_THAT(links_->commits, IsEmpty());
@@ -85,7 +85,8 @@ TEST_F(CoordinatorVerdictsTest, WhatWeighsNothingNeedsNone_P1) {
   EXPECT_EQ(OfferAsItIs(clipped)->verdict(), proto::ACCEPTED);
 }
 
-// What is decided or too late is told so to whoever could not push any more.
+// A worker that could no longer push is still told that its push is decided or
+// too late.
 TEST_F(CoordinatorVerdictsTest, VerdictsNeedNone_P1) {
   StartTraining(WithMode(1, 2));
   proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 1);
@@ -132,17 +133,17 @@ TEST_F(CoordinatorVerdictsTest, AFalseClaimIsNotBooked_P3) {
   EXPECT_EQ(Index(Take(Worker(1), 2)), 2u);
   const auto waits = Take(Worker(1), 3, {Spent(1)});
   ASSERT_EQ(Index(waits), 3u);
-  // Ps 1 has not applied push 2, and push 3 is not even told of.
+  // Ps 1 has not applied push 2, and nobody has reported push 3 at all.
   proto::TakeTicketRequest claim = TakeOf(Worker(1), 0, {Spent(3), Spent(2)});
   claim.mutable_spent(1)->set_receipts(1, 0);
   EXPECT_TRUE(Fails(TakeAsItIs(claim).status(), kNotReady,
                     {"push 2 of /job:worker/task:1",
-                     "applied by /job:ps/task:1", "shut out"}));
+                     "applied by /job:ps/task:1", "its worker is fenced"}));
   EXPECT_EQ(Status().global_step(), 1u) << "nothing of the request is booked";
   EXPECT_EQ(state().phase(), proto::TRAINING);
   // Its worker is fenced, and its tickets are for others.
   EXPECT_EQ(Take(Worker(1), 4)->verdict(), proto::FENCED);
-  EXPECT_TRUE(Fails(Renew(Worker(1)).status(), kAborted, {"shut out"}));
+  EXPECT_TRUE(Fails(Renew(Worker(1)).status(), kAborted, {"has been fenced"}));
   ASSERT_THAT(links_->fences, SizeIs(2));
   EXPECT_EQ(links_->fences[0].request.lives(0).worker().index(), 1u);
   PuppetLinks::AnswerAll(links_->fences);

@@ -13,39 +13,40 @@
 namespace holdfast {
 
 // Keeps in the journal what operators and evaluations have decided: changes of
-// the learning rate, results that something follows from, and the best
-// checkpoints. Whoever told one is answered when it is on disk.
+// the learning rate, results on which decisions depend, and the best
+// checkpoints. The caller that brought a change is answered when it is on disk.
 //
-//  1. A checkpoint that is among the best, and was not, is linked to their
-//     folder.
+//  1. A checkpoint that has become one of the best is linked into their folder.
 //  2. The journal is written.
-//  3. What is in that folder, and is not among the best any more, is removed.
+//  3. Checkpoints in that folder that are no longer among the best are removed.
 //
-// So the journal names no best checkpoint that is not there.
+// So every best checkpoint that the journal names is in the folder.
 //
-// Once the job is done the journal repeats no write that fails. Whoever told
-// what was to be written is answered with UNAVAILABLE, and is to tell it again.
+// Once the job is done, failed writes of the journal are not retried. The
+// caller whose change was to be written is answered with UNAVAILABLE, and must
+// send it again.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class DecisionWriter {
  public:
-  // Told once.
+  // Called once.
   using Then = absl::AnyInvocable<void(const absl::Status& status)>;
 
   explicit DecisionWriter(Job* job) : job_(job) {}
 
-  // Something has changed. `then`: it is on disk, at once where there is none;
-  // or it will not be, for the job has ended. May be empty.
+  // Something has changed. `then`, which may be empty, is called when the
+  // change is on disk, at once if there is no disk to write to; or with an
+  // error, if the job ends before.
   void OnChanged(Then then = {});
-  // All that was told is on disk.
+  // Whether all changes are on disk.
   bool saved() const { return saved_ == changed_; }
 
-  // In each event: what has become due.
+  // Does what has become due. Called in each event.
   void Advance();
-  // The journal forgets what it has not begun to write.
+  // The journal has dropped the changes that it had not begun to write.
   void OnJournalStopped();
-  // The job ends, and nothing more is written.
+  // The job has ended, and nothing more is written.
   void OnEnded(const absl::Status& why);
 
  private:
@@ -63,11 +64,11 @@ class DecisionWriter {
   // Changes are numbered from 1.
   uint64_t changed_ = 0;
   uint64_t saved_ = 0;
-  // Of a job that is done: the last that could not be written.
+  // The last change that could not be written after the job was done.
   uint64_t given_up_ = 0;
   bool linking_ = false;
   bool writing_ = false;
-  // Linked, and not in the journal yet.
+  // Linked, but not yet in the journal.
   std::vector<proto::CheckpointName> linked_;
   std::deque<Waiting> waiting_;
 };

@@ -11,16 +11,16 @@
 
 namespace holdfast {
 
-// How far the shards have come with their shares of one checkpoint, which they
-// write or restore, and since when the slowest of them stands still.
+// Tracks how far the shards have written or restored their shares of one
+// checkpoint, and how long the slowest of them has made no progress.
 //
-// Only more bytes than a shard ever told of count as progress: one that begins
-// again and again does not get anywhere.
+// A shard makes progress only when it exceeds the most bytes that it has ever
+// reported: one that starts over again and again makes none.
 //
 // Thread-compatible.
 class DiskWatch {
  public:
-  // All shards begin, from nothing.
+  // All shards begin, at 0 bytes.
   void Begin(uint32_t num_ps, absl::Time now);
   void End() { shards_.clear(); }
   bool active() const { return !shards_.empty(); }
@@ -29,15 +29,17 @@ class DiskWatch {
                   absl::Time now);
   void OnDone(uint32_t ps, absl::Time now);
 
-  // Of the shards that are not done, the one that has stood still for longest;
-  // when all are done, since the last of them was.
+  // Since when the shard that has stalled for longest, of those that are not
+  // done, has made no progress; or when the last shard finished, if all are
+  // done.
   absl::Time standing_since() const;
 
   bool all_done() const;
 
-  // As "3 of 10 GiB"; empty when the shard has told of nothing yet.
+  // The shard's progress, like "3 of 10 GiB"; empty if it has not reported any
+  // yet.
   std::string Describe(uint32_t ps) const;
-  // By ps. Nothing when it is not active.
+  // Adds the progress of each ps; nothing when inactive.
   void AddTo(proto::GetStatusResponse* status) const;
 
  private:
@@ -47,7 +49,7 @@ class DiskWatch {
     uint64_t most_bytes = 0;
     absl::Time moved_at;
   };
-  // By ps.
+  // Indexed by ps.
   std::vector<Shard> shards_;
 };
 

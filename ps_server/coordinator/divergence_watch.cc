@@ -5,8 +5,9 @@
 namespace holdfast {
 namespace {
 
-// Where the job does not say. A job whose values are not finite gives nothing
-// else from then on; one that has had a bad batch does not have this many.
+// The limit if the job does not set one. A job whose values are not finite has
+// only contributions that are not finite from then on; bad batches alone do not
+// add up to this many in a row.
 constexpr uint64_t kDefaultLimit = 100;
 
 }  // namespace

@@ -8,29 +8,29 @@
 
 namespace holdfast {
 
-// Finds out that a job has diverged: max_consecutive_not_finite accepted
-// contributions in succession were not finite, all workers taken together.
+// Detects that a job has diverged: max_consecutive_not_finite accepted
+// contributions in a row were not finite, counted over all workers.
 //
-// It counts them in the order in which they are decided: in a synchronous job
-// by step and seat, and the count is saved with checkpoints, so that the same
-// job ends at the same step whatever the timing and whoever dies. Contributions
-// of which it learns nothing are left out: those without examples, and those
-// that overflowed under a loss scale that can still fall.
+// Contributions are counted in the order in which they are decided: in a
+// synchronous job by step and seat. The count is saved with checkpoints, so the
+// same job ends at the same step whatever the timing and whichever tasks die.
+// Contributions that say nothing about divergence are left out: those without
+// examples, and those that overflowed under a loss scale that can still fall.
 //
 // Thread-compatible.
 class DivergenceWatch {
  public:
-  // `position`: where the job goes on from.
+  // `position`: where the job resumes.
   DivergenceWatch(const proto::Declaration& declaration,
                   const proto::Position& position);
 
-  // Takes note of an accepted contribution with so many examples, computed with
-  // `loss_scale`; 0: the job has none.
+  // Records an accepted contribution with `examples` examples, computed with
+  // `loss_scale`, which is 0 if the job has none.
   void OnContribution(uint64_t examples, bool not_finite, float loss_scale);
 
-  // Once it has, it stays so.
+  // Once true, it stays true.
   bool diverged() const { return diverged_; }
-  // max_consecutive_not_finite. 0: no limit.
+  // max_consecutive_not_finite; 0 means no limit.
   uint64_t limit() const { return limit_; }
 
   // Fills in consecutive_not_finite.

@@ -60,8 +60,8 @@ TEST(DivergenceWatchTest, GoesOnWhereACheckpointWas) {
   EXPECT_TRUE(MakeWatch(3, /*count=*/3).diverged());
 }
 
-// A scale that is too great is found out so; only at the least one it is the
-// job's own.
+// Overflows may mean that the scale is too high; only at the lowest scale are
+// they the job's own.
 TEST(DivergenceWatchTest, ALossScaleThatCanFallIsTriedFirst) {
   DivergenceWatch watch = MakeWatch(2);
   for (const float scale : {16.0f, 8.0f, 4.0f, 2.0f}) {

@@ -11,7 +11,7 @@ namespace holdfast {
 End::End(Job* job)
     : job_(job),
       end_(&job->speech,
-           // A shard that refuses to end is one that does not go on.
+           // A shard that refuses to end does not go on either.
            {[](uint32_t ps, const auto& response) { return Heard::kDone; },
             [] {}}) {}
 
@@ -22,7 +22,7 @@ void End::OnDone() {
   SetReporter(ChooseReporter());
 }
 
-// The chief, unless it is lost and the job goes on without it, or it has left.
+// The chief, unless it has left, or is lost and the job continues without it.
 TaskId End::ChooseReporter() const {
   const Members& members = job_->members;
   const TaskId chief = members.WorkerOfReplica(0);
@@ -66,10 +66,11 @@ void End::OnJoined(const TaskId& worker) {
   if (missing && !IsReporter(worker)) SetReporter(worker);
 }
 
-// Those that may still come to hear of an end in order: that have not joined,
-// for a short job can be done before its last worker has started, and one that
-// was finished before this process started has not seen its other ps; that were
-// waited for when it ended; and whoever is to write the result.
+// The tasks that may still come to learn that the job is DONE or STOPPED: tasks
+// that have not joined, because a short job can be done before its last worker
+// has started, and a job that was finished before this process started has not
+// seen its other ps; tasks that were waited for when the job ended; and the
+// task that has to write the result.
 std::vector<std::string> End::LateTasks() const {
   std::vector<std::string> late;
   const Members& members = job_->members;
@@ -117,9 +118,9 @@ void End::Start() {
   if (job_->state.phase() == proto::DONE && job_->created) {
     const Member* reporter = FindReporter();
     LOG_IF(WARNING, reporter == nullptr || !reporter->left())
-        << "the job is DONE, but there is no result of it: "
+        << "the job is DONE, but has no result: "
         << job_->members.Describe(ToTaskId(job_->state.reporter()))
-        << ", which was to write it, is lost";
+        << ", which should have written it, is lost";
   }
   if (job_->running != nullptr) job_->running->Stop();
   job_->running = this;

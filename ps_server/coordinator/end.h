@@ -15,27 +15,28 @@ namespace holdfast {
 
 // The end of a job: DONE, STOPPED or FAILED.
 //
-//  1. DONE: a worker is named that evaluates the last version and writes the
-//     result: the chief, unless it does not come any more.
-//  2. DONE, STOPPED: the workers leave when they have what they came for, and
-//     those that may still come to hear of it are waited for; evaluators for
-//     as long as a step may take. FAILED: nobody is.
-//  3. End(state) goes to every shard, in place of whatever is under way there.
-//  4. The daemon may exit when all shards and live workers know, or a lease
-//     after 3.
+//  1. DONE: a worker is chosen to evaluate the last version and to write the
+//     result: the chief, unless it is gone for good.
+//  2. DONE, STOPPED: the workers leave when they are finished, and those that
+//     may still come to learn of the end are waited for; evaluators for as long
+//     as a step may take. FAILED: no task is waited for.
+//  3. End(state) goes to every shard, in place of whatever is in progress
+//     there.
+//  4. The daemon may exit when all shards and live workers know of the end, or
+//     one lease after 3.
 class End : public Operation {
  public:
   explicit End(Job* job);
 
   // 1. The job is DONE from now on.
   void OnDone();
-  // Or STOPPED.
+  // 1. The job is STOPPED from now on.
   void OnStopped();
-  // In order.
+  // When the job became DONE or STOPPED.
   absl::Time ended_at() const { return ended_at_; }
   // The life knows that the job has ended, or that it has nothing more to do.
   void OnTold(const WorkerLife& life) { told_.insert(life); }
-  // One that has just come may report in place of one that is lost.
+  // A worker that has just joined may report in place of one that is lost.
   void OnJoined(const TaskId& worker);
 
   // 2. The tasks that are waited for.
@@ -47,7 +48,7 @@ class End : public Operation {
   void Tick() override { end_.SendDue(); }
   std::string WaitingFor() const override { return ""; }
 
-  // 3. Shards that have been told may go.
+  // 3. Shards that have been told may exit.
   bool started() const { return started_; }
   // 4.
   bool finished() const;

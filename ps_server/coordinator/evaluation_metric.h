@@ -12,14 +12,14 @@
 
 namespace holdfast {
 
-// With the default filled in: "loss".
+// The metric's name; "loss" by default.
 std::string NameOf(const proto::Metric& metric);
 
-// Whether more is better.
+// Whether higher is better.
 bool IsMaximized(const proto::Metric& metric);
 
-// The figure of `result` that `metric` names. Nothing where it has none, or one
-// that is not a number.
+// The figure in `result` that `metric` names; nothing if `result` has no such
+// figure, or the figure is not a number.
 std::optional<double> FigureOf(const proto::EvaluationResult& result,
                                const proto::Metric& metric);
 

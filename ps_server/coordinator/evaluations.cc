@@ -51,7 +51,8 @@ void Evaluations::Add(const proto::EvaluationResult& result,
   Trim();
 }
 
-// The best of a metric and all that are newer say the same as all do.
+// The best result of a metric and all newer results determine the same
+// decisions as all results do.
 void Evaluations::Trim() {
   if (results_.size() <= kMost) return;
   std::set<uint64_t> kept;
@@ -155,7 +156,7 @@ std::vector<proto::CheckpointName> Evaluations::Best(
     const proto::Journal& journal) const {
   if (!config().has_keep_best()) return {};
   const proto::KeepBest& keep = config().keep_best();
-  // By step: on one line there is one of each.
+  // Keyed by step: a job's course has at most one checkpoint of each step.
   std::map<uint64_t, proto::CheckpointName> there;
   for (const auto* names : {&journal.best(), &journal.checkpoints()}) {
     for (const proto::CheckpointName& name : *names) {
@@ -172,7 +173,7 @@ std::vector<proto::CheckpointName> Evaluations::Best(
       ranked.emplace_back(*value, found->second);
     }
   }
-  // Of equals, the first.
+  // Of equal results, the first comes first.
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](const auto& a, const auto& b) {
                      return IsBetter(keep.metric(), a.first, b.first);
@@ -243,14 +244,14 @@ bool Evaluations::MayCommit(uint64_t step, const proto::Journal& journal,
                             std::optional<uint64_t>* missing) const {
   if (!NeedsCheckpointOf(step)) return true;
   const uint64_t before = step - fixed_every();
-  // One that the job went on without, as from before it had evaluations, is
-  // not there. First values are not evaluated, though they may be saved.
+  // A step without a checkpoint is skipped, such as one from before the job had
+  // evaluations. First values are not evaluated, though they may be saved.
   if (NeedsCheckpointOf(before) && !Has(before) &&
       FindCheckpoint(journal, before) != nullptr) {
     if (missing != nullptr) *missing = before;
     return false;
   }
-  // Whoever decides the end waits for the disk.
+  // The job ends here once this decision is on disk.
   const std::optional<uint64_t> last = StopAfter();
   if (last.has_value() && step >= *last + fixed_every()) return false;
   return FindCheckpoint(journal, step) != nullptr;

@@ -19,34 +19,34 @@ namespace holdfast {
 
 bool SameCheckpoint(const proto::CheckpointName& a,
                     const proto::CheckpointName& b);
-// Whether the journal has that checkpoint of the job's line; null: it has none
-// of that step.
+// The journal's checkpoint of `step`, or null if it has none.
 const proto::CheckpointName* FindCheckpoint(const proto::Journal& journal,
                                             uint64_t step);
 
-// What evaluations have found, and what follows from it: which checkpoint is to
-// be evaluated next, which are kept as the best, and whether the job ends early
-// (docs/evaluation.md). Results of steps that the job has gone back behind are
-// forgotten.
+// The results of evaluations, and what follows from them: which checkpoint to
+// evaluate next, which ones to keep as the best, and whether the job ends early
+// (docs/evaluation.md). When the job goes back to a step, results of later
+// steps are forgotten.
 //
 // Thread-compatible.
 class Evaluations {
  public:
-  // Results that are kept; those of the best checkpoints, and the best for
-  // early stopping, in any case.
+  // The number of results kept. Those of the best checkpoints, and the best
+  // result for early stopping, are always kept.
   static constexpr size_t kMost = 1000;
 
   explicit Evaluations(const JobDeclaration* declared) : declared_(declared) {}
 
   void TakeUp(const proto::Journal& journal);
-  // The job goes on from `step`.
+  // The job resumes from `step`.
   void GoBack(uint64_t step);
 
-  // Replaces one of the same step. `by_evaluator`: an evaluator reports it, of
-  // a checkpoint; otherwise a worker does, of its values.
+  // Replaces an earlier result for the same step. `by_evaluator`: an evaluator
+  // reports the result for a checkpoint; otherwise a worker reports it for its
+  // own values.
   void Add(const proto::EvaluationResult& result, bool by_evaluator);
   bool Has(uint64_t step) const { return results_.count(step) > 0; }
-  // Something follows from results: they are kept in the journal.
+  // Whether decisions depend on results, so that they are kept in the journal.
   bool decide() const;
   void AddTo(proto::Journal* journal) const;
 
@@ -54,48 +54,52 @@ class Evaluations {
 
   struct Moment {
     absl::Time now;
-    // Of the first step.
+    // When training began, if it has.
     std::optional<absl::Time> training_begun;
-    // No checkpoint follows those of the journal. The last one is due until an
-    // evaluator has reported it, whatever the chief has found of that step: an
-    // evaluator may compute other figures, and comes at any time.
+    // No checkpoint will follow those in the journal. The last one is due until
+    // an evaluator has reported on it, even if the chief has evaluated that
+    // step: an evaluator may compute other figures, and may join at any time.
     bool done = false;
   };
-  // The one to give to an evaluator. Nothing: none is due.
+  // The checkpoint to give to an evaluator; nothing if none is due.
   std::optional<proto::CheckpointName> NextDue(const proto::Journal& journal,
                                                const Moment& moment) const;
-  // It is `evaluator`'s, in place of what that had before.
+  // Assigns the checkpoint to `evaluator`, in place of its earlier one.
   void Assign(const TaskId& evaluator, const proto::CheckpointName& name,
               absl::Time now);
   void Release(const TaskId& evaluator) { assigned_.erase(evaluator); }
   const std::map<TaskId, proto::CheckpointName>& assigned() const {
     return assigned_;
   }
-  // The checkpoint is not to be removed: it is being evaluated, or must be.
+  // Whether the checkpoint must not be removed, because it is being evaluated
+  // or has yet to be.
   bool Holds(const proto::CheckpointName& name) const;
 
   // ---- The best ----
 
-  // Of the checkpoints that are on disk, the best first.
+  // The best of the checkpoints on disk, best first.
   std::vector<proto::CheckpointName> Best(const proto::Journal& journal) const;
-  // The checkpoint cannot be kept.
+  // Records that the checkpoint cannot be kept.
   void Forsake(const proto::CheckpointName& name);
 
   // ---- Early stopping ----
 
-  // The step whose evaluation was one too many without an improvement.
+  // The step at which evaluations had brought no improvement for too long;
+  // nothing if that has not happened.
   std::optional<uint64_t> StopAfter() const;
-  // Absent: the job has no early stopping.
+  // Absent if the job has no early stopping.
   std::optional<proto::EarlyStoppingStatus> status() const;
-  // Steps are evaluated at fixed steps, this many apart. 0: they are not.
+  // The distance between evaluations at fixed steps; 0 if the job does not
+  // evaluate at fixed steps.
   uint64_t fixed_every() const;
-  // A checkpoint of `step` has to be on disk before the next step is made.
+  // Whether a checkpoint of `step` must be on disk before the next step is
+  // made.
   bool NeedsCheckpointOf(uint64_t step) const;
-  // Whether `step` may be committed: at a step that is to be evaluated, when
-  // its checkpoint is on disk and the one before is evaluated, and the job does
-  // not end here. Otherwise
-  // `*missing`, if that is not null, is the step whose evaluation is missing,
-  // or nothing where it is the checkpoint.
+  // Whether `step` may be committed. A step that must be evaluated may be when
+  // its checkpoint is on disk, the one before it has been evaluated, and the
+  // job does not end here. Otherwise `*missing`, unless `missing` is null, is
+  // set to the step whose evaluation is missing; it is left unchanged if the
+  // checkpoint is missing.
   bool MayCommit(uint64_t step, const proto::Journal& journal,
                  std::optional<uint64_t>* missing = nullptr) const;
 
@@ -111,12 +115,12 @@ class Evaluations {
   void Trim();
 
   const JobDeclaration* const declared_;
-  // By step.
+  // Keyed by step.
   std::map<uint64_t, proto::EvaluationResult> results_;
   // The newest step that an evaluator has reported since this process started;
-  // 0: none.
+  // 0 if none.
   uint64_t newest_by_evaluator_ = 0;
-  // By generation and step.
+  // Generations and steps of checkpoints that cannot be kept.
   std::set<std::pair<uint64_t, uint64_t>> forsaken_;
   std::map<TaskId, proto::CheckpointName> assigned_;
   absl::Time last_assigned_ = absl::InfinitePast();

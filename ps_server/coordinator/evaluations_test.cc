@@ -115,7 +115,7 @@ TEST_F(EvaluationsTest, TheLastCheckpointIsDueUntilAnEvaluatorReportsIt) {
   Save(10);
   Report(10, 1);
   Save(20);
-  // By the chief.
+  // Reported by the chief.
   Report(20, 1, /*by_evaluator=*/false);
   EXPECT_EQ(Due(), 0u);
   EXPECT_EQ(due_at_end(), 20u);
@@ -127,7 +127,7 @@ TEST_F(EvaluationsTest, TheLastCheckpointIsDueUntilAnEvaluatorReportsIt) {
   EXPECT_EQ(due_at_end(), 20u);
   Report(20, 1);
   EXPECT_EQ(due_at_end(), 0u);
-  // That of another line is of another model.
+  // After a rollback, the checkpoint of the same step is another model.
   evaluations_.GoBack(10);
   journal_.mutable_checkpoints()->RemoveLast();
   Save(20, /*generation=*/2);
@@ -165,9 +165,9 @@ TEST_F(EvaluationsTest, TheBestAreThoseThatAreOnDisk) {
   Report(30, 2);
   Report(40, 2);
   Report(50, 0);  // in no checkpoint
-  // Of equals, the first.
+  // Of equal results, the first comes first.
   EXPECT_EQ(Best(), "20 30");
-  // Kept, though the job has removed it.
+  // Still among the best, although the job has removed it.
   *journal_.add_best() = journal_.checkpoints(1);
   journal_.clear_checkpoints();
   Save(40);
@@ -233,7 +233,7 @@ TEST_F(EvaluationsTest, AtFixedStepsEachIsEvaluatedInTurn) {
   Save(20);
   EXPECT_FALSE(evaluations_.MayCommit(20, journal_, &missing));
   EXPECT_EQ(missing, 10u);
-  // Kept until then, and next, though there is a newer one.
+  // Kept until then, and due next, although there is a newer one.
   EXPECT_FALSE(evaluations_.Holds(journal_.checkpoints(0)));
   EXPECT_TRUE(evaluations_.Holds(journal_.checkpoints(1)));
   EXPECT_FALSE(evaluations_.Holds(journal_.checkpoints(2)));
@@ -259,7 +259,7 @@ TEST_F(EvaluationsTest, KeepsTheBestAndTheNewestResults) {
   evaluations_.AddTo(&journal_);
   EXPECT_EQ(journal_.evaluations_size(), Evaluations::kMost);
   EXPECT_EQ(evaluations_.status()->best_step(), 1u);
-  // And come back from the journal.
+  // The results come back from the journal.
   Evaluations again(&declared_);
   again.TakeUp(journal_);
   EXPECT_TRUE(again.Has(1));

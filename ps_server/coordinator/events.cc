@@ -9,7 +9,7 @@ void EventLog::TakeUp(const proto::History& history) {
   for (const proto::Event& event : history.events()) {
     // A file that breaks the order was not written by this class.
     if (event.number() <= last_number_) continue;
-    // A gap in front of an event makes those before it unreachable by number.
+    // After a gap, the earlier events cannot be found by number.
     if (event.number() != last_number_ + 1) events_.clear();
     last_number_ = event.number();
     events_.push_back(event);
@@ -25,7 +25,7 @@ void EventLog::Add(proto::Event event) {
 
 proto::GetEventsResponse EventLog::After(uint64_t number) const {
   proto::GetEventsResponse response;
-  // Numbers rise by one, so the place of an event follows from its number.
+  // Numbers are consecutive, so an event's position follows from its number.
   const uint64_t missing = last_number_ - std::min(number, last_number_);
   const size_t count = std::min<uint64_t>(missing, events_.size());
   for (size_t i = events_.size() - count; i < events_.size(); ++i) {

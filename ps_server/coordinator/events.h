@@ -10,24 +10,23 @@
 
 namespace holdfast {
 
-// What has happened to the job, for people: the newest events, numbered over
-// the job's whole life.
+// The newest events of the job, for users, numbered over the job's whole life.
 //
 // Thread-compatible.
-// Invariant: the numbers of the events that are kept rise by one.
+// Invariant: the numbers of the events kept are consecutive.
 class EventLog {
  public:
   // Older events are dropped.
   static constexpr size_t kMostEvents = 1000;
 
-  // Goes on where the file ends. Call it before the first Add.
+  // Continues where the file ends. Call it before the first Add.
   void TakeUp(const proto::History& history);
   // Keeps `event` under the next number, whatever number it carries.
   void Add(proto::Event event);
 
   // Oldest first.
   const std::deque<proto::Event>& events() const { return events_; }
-  // Of the newest event; 0 before the first.
+  // The number of the newest event; 0 before the first.
   uint64_t last_number() const { return last_number_; }
   // The events after `number` that are still kept.
   proto::GetEventsResponse After(uint64_t number) const;

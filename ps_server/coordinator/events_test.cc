@@ -21,7 +21,7 @@ proto::Event MakeEvent(const std::string& text) {
   return event;
 }
 
-// As "1:joined".
+// Numbers and texts, like "1:joined".
 template <typename Events>
 std::vector<std::string> Texts(const Events& events) {
   std::vector<std::string> texts;

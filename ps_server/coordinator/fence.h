@@ -12,24 +12,25 @@
 
 namespace holdfast {
 
-// Shuts out lives of workers, on every shard (docs/protocol/asynchronous.md,
-// A5, and docs/protocol/recovery.md, L4).
+// Fences lives of workers, on every shard (docs/protocol/asynchronous.md, A5,
+// and docs/protocol/recovery.md, L4).
 //
 //  1. Fence(lives) goes to every shard until each has confirmed. A shard then
-//     refuses the lives, and tells what it has applied of them: the union of
-//     that counts.
+//     refuses the lives, and reports which of their pushes it has applied: the
+//     union of those counts.
 //  2. Resolve(lives, union) goes to every shard: each applies what it lacks of
-//     the union, and drops the rest.
+//     the union, and drops the other pushes of the lives.
 //  3. When all have acknowledged, the tickets of the union are spent, and the
-//     others of those lives are returned. Nothing more is asked of the lives.
+//     other tickets of those lives are returned. The lives can then be
+//     forgotten.
 //
-// Lives that are added meanwhile wait for the next fence.
+// Lives that are added meanwhile wait for the next Fence.
 class Fence : public Operation {
  public:
   explicit Fence(Job* job);
 
   void Add(const WorkerLife& life) { due_.push_back(life); }
-  // A generation is over, which no life of it outlives.
+  // A generation is over, and all its lives with it.
   void Clear() { due_.clear(); }
 
   bool IsDue() const override { return job_->at_work() && !due_.empty(); }

@@ -33,7 +33,7 @@ void HistoryWriter::Write() {
 }
 
 void HistoryWriter::Tick() {
-  // A disk that is slow gets no more to do.
+  // A slow disk gets no further work.
   if (under_way_ > 0 || clock_->Now() - written_at_ < kEvery) return;
   Write();
 }
@@ -45,10 +45,11 @@ void HistoryWriter::OnWritten(const absl::Status& status) {
     failing_ = false;
     return;
   }
-  // With the next write, whether or not more has changed by then.
+  // Retry with the next write, whether or not more has changed by then.
   written_ = 0;
   LOG_IF(WARNING, !failing_)
-      << "the history cannot be written; the job goes on without: " << status;
+      << "the history cannot be written; the job continues without it: "
+      << status;
   failing_ = true;
 }
 

@@ -13,28 +13,28 @@
 
 namespace holdfast {
 
-// Keeps the history on disk: at moments that matter, and otherwise at most once
-// in kEvery, when it has changed.
+// Keeps the history on disk. It is written at moments that matter, and
+// otherwise when it has changed, at most once per kEvery.
 //
-// The job does not depend on it: what cannot be written is told in the log, and
-// tried again with the next write.
+// The job does not depend on it: a failed write is logged, and retried with the
+// next write.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class HistoryWriter {
  public:
-  // A crash loses what people were shown for as long.
+  // A crash may lose this much of the history that users were shown.
   static constexpr absl::Duration kEvery = absl::Seconds(10);
 
-  // `archive`: null where nothing is kept. `changes` rises whenever what `make`
-  // returns is to be written again.
+  // `archive`: null if nothing is kept. `changes` returns a count that rises
+  // whenever the result of `make` needs to be written again.
   HistoryWriter(const Clock* clock, Archive* archive, Outbox* outbox,
                 absl::AnyInvocable<uint64_t()> changes,
                 absl::AnyInvocable<proto::History()> make);
 
   // Writes what has changed, if anything has.
   void Write();
-  // The same when it is time.
+  // Like Write, but only when it is time.
   void Tick();
 
  private:
@@ -46,10 +46,10 @@ class HistoryWriter {
   absl::AnyInvocable<uint64_t()> changes_;
   absl::AnyInvocable<proto::History()> make_;
 
-  // By changes_, what was last given to the disk, and when.
+  // The value of changes_() at the last write, and when that was.
   uint64_t written_ = 0;
   absl::Time written_at_;
-  // Writes without an answer.
+  // The number of writes in flight.
   int under_way_ = 0;
   bool failing_ = false;
 };

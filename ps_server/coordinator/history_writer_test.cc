@@ -28,7 +28,7 @@ class HistoryWriterTest : public ::testing::Test {
     const Outbox::Event event(&outbox_);
     writer_.Tick();
   }
-  // What the disk was given and has not answered.
+  // The writes that the disk has not answered.
   std::vector<uint64_t> Given() const {
     std::vector<uint64_t> given;
     for (const auto& asked : archive_.histories) {

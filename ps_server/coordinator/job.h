@@ -40,37 +40,38 @@
 
 namespace holdfast {
 
-// What operations tell the coordinator, which decides what follows for the
-// other parts.
+// Receives notifications from operations. The coordinator implements it, and
+// decides what each means for the other parts.
 class Director {
  public:
   virtual ~Director() = default;
-  // Ends the job; not once the journal is being written that says that it is
-  // finished [C5].
+  // Ends the job as FAILED, unless the journal that says that it is finished is
+  // being written [C5].
   virtual void FailUnlessFinishing(const std::string& reason) = 0;
-  // The same, whatever is under way.
+  // The same, unconditionally.
   virtual void FailNow(const std::string& reason) = 0;
-  // Of the whole job, as people are told.
+  // What the whole job waits for, in words for users.
   virtual std::string WaitingFor() const = 0;
 
-  // [G1] What the generation had is lost.
+  // [G1] The generation's state is lost.
   virtual void OnGenerationOver() = 0;
-  // [G3] The next one may be spoken of. It goes on from `position`.
+  // [G3] Messages may name the next generation. It resumes from `position`.
   virtual void OnGenerationBegun(const proto::Position& position) = 0;
   // [G4] A shard lacks first values that workers have to give.
   virtual void OnValuesWanted() = 0;
-  // [G5] `from`: the checkpoint's; empty if there is none.
+  // [G5] `from`: the manifest of the checkpoint; empty if there is none.
   virtual void OnRestored(const proto::Manifest& from) = 0;
-  // A step is made of the offers that it has, and the next one is open.
+  // The open step is closed with the offers that it has, and the next one is
+  // open.
   virtual void OnStepClosed() = 0;
   // [C5] The journal says that the job is finished.
   virtual void OnFinished() = 0;
-  // [E3] The checkpoint at `position` is on disk that the job stops with.
+  // [E3] The checkpoint that the job stops with is on disk, at `position`.
   virtual void OnSavedToStop(const proto::Position& position) = 0;
 };
 
 // One job: the parts of the coordinator, each of which owns its state, and the
-// few things that belong to the job as a whole. Operations work on it.
+// few things that belong to the job as a whole. Operations act on it.
 struct Job {
   // `settle`: see Outbox.
   Job(const CoordinatorOptions& options, const Clock* clock, ShardLinks* links,
@@ -109,48 +110,49 @@ struct Job {
     state.set_phase(proto::STARTING);
   }
 
-  // It goes on, or ended, where the journal of its directory says.
+  // The job resumes, or has ended, as the journal of its directory says.
   bool begun_with_journal() const {
     return archive != nullptr && options.journal.has_declaration();
   }
   bool ended() const { return IsEnd(state.phase()); }
   bool training() const { return state.phase() == proto::TRAINING; }
-  // [E2] No step opens, no ticket is handed out, and nobody is waited for but
-  // the shards.
+  // [E2] No step opens, no ticket is handed out, and only shards are waited
+  // for.
   bool stopping() const { return state.phase() == proto::STOPPING; }
-  // Not all of its steps are made, and no more will be.
+  // The job ended before all its steps were made, and makes no more.
   bool ended_early() const {
     return state.phase() == proto::FAILED || state.phase() == proto::STOPPED;
   }
   // The shards have the variables, and may be told to change them.
   bool at_work() const { return training() || stopping(); }
-  // That it makes, as far as that is decided. There must be a declaration.
+  // The number of steps that the job makes, as far as decided. There must be a
+  // declaration.
   uint64_t total_steps() const {
     return std::min(declared->total_steps(),
                     early_end.value_or(declared->total_steps()));
   }
-  // What is left to do, the last Commit or checkpoint, needs no worker: one may
-  // see the last version on every shard, and leave, before the coordinator has
-  // heard that they hold it.
+  // What is left to do, the last Commit or checkpoint, needs no worker: a
+  // worker may see the last version on every shard, and leave, before the
+  // coordinator has heard that they hold it.
   bool AllStepsFixed() const {
     if (stopping()) return true;
     return created &&
            (declared.asynchronous() ? tickets.pool().all_spent()
                                     : step.number().value() >= total_steps());
   }
-  // Every step is committed, or every ticket spent.
+  // Every step is committed, or every ticket is spent.
   bool AllMade() const {
     return created && (declared.asynchronous()
                            ? tickets.pool().all_spent()
                            : progress.committed().value() >= total_steps());
   }
-  // [L3] Too few workers are there for anything to go on.
+  // [L3] There are too few live workers for the job to make progress.
   bool TooFewWorkers() const {
     return declared.continues() &&
            members.num_live_workers() < declared->lost_workers().min_replicas();
   }
 
-  // [L5] Whoever is here is waited for by the open step.
+  // [L5] The open step waits for the workers that are live now.
   void CountMembersOfStep() {
     const uint64_t changes = members.presence_changes();
     if (!declared.continues() || step.members_as_of() == changes) return;
@@ -169,30 +171,31 @@ struct Job {
     CountMembersOfStep();
   }
 
-  // As workers are told: verdicts come before the shards have committed.
+  // The step as reported to workers: verdicts come before the shards have
+  // committed.
   uint64_t global_step() const {
     return step.open() ? step.number().value() : progress.committed().value();
   }
-  // For people: what has happened.
+  // Reports an event to users.
   void Tell(proto::Event::Kind kind, const std::string& text,
             const std::optional<TaskId>& about = std::nullopt) {
     chronicle.Tell(kind, text, about);
   }
 
-  // As messages to shards name the coordinator.
+  // The coordinator as the sender of messages to shards.
   proto::Sender Self() const {
     proto::Sender self;
     self.mutable_task()->set_job(kPsJob);
     self.set_generation(generation.value());
     return self;
   }
-  // A shard has answered with an error that no operation expects.
+  // Handles a shard's answer with an error that no operation expects.
   Heard OnRefused(uint32_t ps, const absl::Status& status) {
     director->FailUnlessFinishing(absl::StrCat(
         "/job:ps/task:", ps, " refused to go on: ", status.ToString()));
     return Heard::kBroken;
   }
-  // Whose answer is nothing but an acknowledgement.
+  // Handles an answer that is a mere acknowledgement.
   template <typename Response>
   Heard OnAcknowledged(uint32_t ps, const absl::StatusOr<Response>& response) {
     return response.ok() ? Heard::kDone : OnRefused(ps, response.status());
@@ -201,21 +204,21 @@ struct Job {
   const CoordinatorOptions options;
   const Clock* const clock;
   ShardLinks* const links;
-  // Null where there is no checkpoint directory.
+  // Null if there is no checkpoint directory.
   Archive* const archive;
   Director* const director;
-  // The coordinator's life.
+  // When this coordinator's life began.
   const absl::Time begun;
 
   Outbox outbox;
   const ShardSpeech speech;
-  // The operation that has the shards, or null.
+  // The operation that holds the shards, or null.
   Operation* running = nullptr;
 
   Generation generation = Generation(1);
   proto::JobState state;
-  // The journal that was found says that the job is finished, and it is not
-  // known yet whether it goes on with more steps [J3].
+  // The journal found at the start says that the job is finished, and it is not
+  // yet known whether the job continues with more steps [J3].
   bool finished_before = false;
   // [G5] The variables of the generation exist on every shard.
   bool created = false;
@@ -231,11 +234,11 @@ struct Job {
   Progress progress;
   Evaluations evaluations;
   RateChanges rates;
-  // Set when the job ends early: the steps that it makes, in asynchronous jobs
-  // the tickets.
+  // Set when the job ends early: the number of steps that it makes, or of
+  // tickets in an asynchronous job.
   std::optional<uint64_t> early_end;
 
-  // What people are told, and nothing else depends on.
+  // What users are shown; nothing else depends on it.
   Chronicle chronicle;
   StepTimer step_timer;
   WorkerPaces paces;

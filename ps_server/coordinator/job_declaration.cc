@@ -31,8 +31,8 @@ std::string Shorten(const std::string& text, size_t limit) {
 
 namespace {
 
-// The first variable that is declared alike, but for the digests of its first
-// values. Empty: there is none.
+// The first variable whose declarations differ only in the digests of the first
+// values; empty if there is none.
 std::string OtherFirstValues(const proto::Declaration& a,
                              const proto::Declaration& b) {
   for (int i = 0; i < std::min(a.variables_size(), b.variables_size()); ++i) {
@@ -48,7 +48,7 @@ std::string OtherFirstValues(const proto::Declaration& a,
   return "";
 }
 
-// What follows from evaluations needs checkpoints.
+// Decisions that depend on evaluations need checkpoints.
 absl::Status CheckEvaluation(const proto::Declaration& declaration,
                              bool has_archive) {
   const proto::Evaluation& evaluation = declaration.evaluation();
@@ -100,10 +100,11 @@ absl::Status CheckTables(const proto::Declaration& declaration,
 absl::Status OtherFiles(const TaskId& task, const char* what,
                         const std::string& digest, const std::string& from,
                         const std::string& theirs, bool journaled) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      task.ToString(), " has ", what, " ", digest, ", ", from, " has ", theirs,
-      " (SHA-256): ",
-      journaled ? kWaysOutOfOtherJob : "start all workers with the same"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(task.ToString(), " has ", what, " ", digest, ", ", from,
+                   " has ", theirs, " (SHA-256): ",
+                   journaled ? kWaysOutOfOtherJob
+                             : "start all workers with the same files"));
 }
 
 }  // namespace
@@ -117,11 +118,11 @@ absl::Status CheckSameDeclaration(const TaskId& task,
       !variable.empty()) {
     return absl::AlreadyExistsError(absl::StrCat(
         task.ToString(), " has other first values of variable \"", variable,
-        "\" than were declared before (by SHA-256): whoever declares has to "
-        "make the same each time, as from a fixed seed"));
+        "\" than were declared before (by SHA-256): every declaration must "
+        "make the same values, for example from a fixed seed"));
   }
   return absl::AlreadyExistsError(absl::StrCat(
-      task.ToString(), " declares otherwise than was declared before: ",
+      task.ToString(), " declares a different job than was declared before: ",
       Shorten(change, kMaxTextBytes)));
 }
 
@@ -134,7 +135,7 @@ absl::Status JobDeclaration::TakeUp(const proto::Journal& journal) {
   fits_cluster_ =
       complete.ok() && complete->num_workers() == declaration_->num_workers();
   if (journal.finished()) return absl::OkStatus();
-  // Where it may, the chief declares other workers.
+  // If the job permits it, the chief may declare another number of workers.
   if (!complete.ok() && declaration_->examples() != proto::BY_TICKET) {
     return complete.status();
   }
@@ -153,7 +154,7 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
     if (!names.insert(variable.name()).second) return error("declared twice");
     if (variable.dtype() != proto::FLOAT32) {
       return error("dtype ", proto::DataType_Name(variable.dtype()),
-                   ", only FLOAT32 is held");
+                   " is not supported, only FLOAT32");
     }
     const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
     if (!elements.ok()) return error(elements.status().message());
@@ -168,7 +169,7 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
                    resolved.optimizers_size());
     }
     if (!variable.compression().variables().empty()) {
-      return error("compression.variables is for job files");
+      return error("compression.variables is only for job files");
     }
   }
 
@@ -190,18 +191,18 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
       *replicas, resolved.total_steps(), resolved.total_tickets());
   if (!tickets.ok()) return tickets.status();
   resolved.set_total_tickets(*tickets);
-  // The step of a row has 40 bits.
+  // A row stores its step in 40 bits.
   const uint64_t versions =
       std::max(resolved.total_steps(), resolved.total_tickets());
   if (resolved.tables_size() > 0 && versions > RowHeader::kMaxStep) {
     return absl::InvalidArgumentError(
-        absl::StrCat("total_steps: ", versions, ", of a job with embedding ",
-                     "tables at most ", RowHeader::kMaxStep));
+        absl::StrCat("total_steps: ", versions, ", but a job with embedding ",
+                     "tables can have at most ", RowHeader::kMaxStep));
   }
   if (resolved.has_loss_scale()) {
     *resolved.mutable_loss_scale() = WithDefaults(resolved.loss_scale());
   }
-  // Memory for checkpoints is kept exactly where there can be any.
+  // Memory for checkpoints is reserved if and only if there can be any.
   if (!has_archive_) {
     resolved.clear_checkpoints();
   } else {
@@ -225,8 +226,8 @@ absl::StatusOr<std::vector<std::string>> JobDeclaration::Resume(
       offered_.has_value() && offered_->digest != job_file_->digest;
   if (other_file && !declaration_->has_job()) {
     return absl::FailedPreconditionError(
-        "the job file is another than the job began with, which is not in the "
-        "checkpoint, so that they cannot be compared");
+        "the job file differs from the one that the job began with, which is "
+        "not in the checkpoint, so they cannot be compared");
   }
   absl::StatusOr<ResumedDeclaration> resumed =
       ResumeDeclaration(*declaration_, complete, at);
@@ -254,15 +255,15 @@ absl::Status JobDeclaration::CheckJobFile(const TaskId& task,
   const std::string& digest = request.job_digest();
   if (open()) {
     const bool same = digest == job_file_->digest;
-    // One that has trained is right, and so is one with a job file of which a
-    // declaration is known to follow.
+    // A worker that has already trained has the right file, and so has one
+    // whose file is known to yield a matching declaration.
     if (same && (request.sender().generation() > 0 ||
                  (!digest.empty() && fits_cluster_ && !offered_.has_value() &&
                   declaration_->has_job()))) {
       Settle();
       return absl::OkStatus();
     }
-    // An offer of this task alone is that of an earlier process.
+    // If only this task has offered a file, an earlier process of the task did.
     const std::string name = task.ToString();
     if (!offered_.has_value() || offered_->from == name) {
       offered_ = {name, digest};
@@ -270,7 +271,7 @@ absl::Status JobDeclaration::CheckJobFile(const TaskId& task,
                !absl::StrContains(offered_->from, name)) {
       absl::StrAppend(&offered_->from, ", ", name);
     }
-    // Whoever comes next is held to it.
+    // Workers that come later must have the same file.
     journaled = false;
   }
   const JobFile& held_to = offered_.has_value() ? *offered_ : *job_file_;
@@ -283,7 +284,7 @@ absl::Status JobDeclaration::CheckDigests(const TaskId& task,
                                           const proto::RegisterRequest& request,
                                           bool journaled) {
   if (task.job == kEvaluatorJob) {
-    // Whose data may be others.
+    // An evaluator may have other data.
     return !job_file_.has_value() || open() || request.job_digest().empty()
                ? absl::OkStatus()
                : CheckJobFile(task, request, journaled);

@@ -13,7 +13,7 @@ auto FirstAfter(Entries& entries, uint64_t step) {
       [](uint64_t s, const auto& entry) { return s < entry.step(); });
 }
 
-// Every second one goes; the newest stays.
+// Removes every second entry, and keeps the newest.
 template <typename Entry>
 void Halve(std::vector<Entry>* entries) {
   std::vector<Entry> kept;
@@ -53,8 +53,8 @@ void JobHistory::AddPoint(proto::HistoryPoint point) {
   ++changes_;
   if (points_.empty()) points_.reserve(kMostPoints);
   points_.push_back(std::move(point));
-  // At this moment rather than with the next point, so that the newest point is
-  // the first of its range also by the doubled stride.
+  // Done now rather than with the next point, so that the newest point is also
+  // the first of its range with the doubled stride.
   if (points_.size() >= kMostPoints) Thin();
   SetNext();
 }
@@ -62,7 +62,7 @@ void JobHistory::AddPoint(proto::HistoryPoint point) {
 bool JobHistory::AddEvaluation(const proto::EvaluationResult& result) {
   const auto after = FirstAfter(evaluations_, result.step());
   if (after != evaluations_.begin() && (after - 1)->step() == result.step()) {
-    // NaN is the same as itself here.
+    // Compared as bytes, in which NaN equals itself.
     if ((after - 1)->SerializeAsString() == result.SerializeAsString()) {
       return false;
     }
@@ -87,7 +87,8 @@ void JobHistory::Thin() {
     begin = i + 1;
     last = range;
   }
-  // What is left over at the end stays as one point, so that nothing is lost.
+  // The points left over at the end are merged into one, so that nothing is
+  // lost.
   if (begin < points_.size()) kept.push_back(Merged(begin, points_.size()));
   points_ = std::move(kept);
 }
@@ -118,8 +119,8 @@ proto::GetHistoryResponse JobHistory::Answer(
   const size_t count = points_.size() - first;
   const size_t most = request.max_points() == 0 ? count : request.max_points();
   if (count > 0) {
-    // All groups have the same size but for the first, so that the newest point
-    // is the last of its group.
+    // All groups but the first have the same size, so that the newest point is
+    // the last of its group.
     const size_t size = (count + most - 1) / most;
     size_t begin = first;
     for (size_t end = first + (count - 1) % size + 1; end <= points_.size();

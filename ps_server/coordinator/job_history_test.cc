@@ -19,7 +19,7 @@ std::vector<uint64_t> Steps(const Entries& entries) {
   return steps;
 }
 
-// Of 10 examples per step; the loss of step s is s.
+// A job with 10 examples per step; the loss of step s is s.
 class JobHistoryTest : public ::testing::Test {
  protected:
   void Reach(uint64_t step) {
@@ -34,7 +34,7 @@ class JobHistoryTest : public ::testing::Test {
       pending_.clear();
     }
   }
-  // Of the losses of these steps.
+  // The mean loss of these steps.
   static double MeanOf(uint64_t first, uint64_t last) {
     return static_cast<double>(first + last) / 2;
   }
@@ -82,7 +82,7 @@ TEST_F(JobHistoryTest, IsThinnedEvenly) {
   for (int i = 0; i < all.points_size(); ++i) {
     const uint64_t step = 16 * (i + 1);
     ASSERT_EQ(all.points(i).step(), step);
-    // Of each step's examples, however often points were merged.
+    // The mean over each step's examples, however often points were merged.
     ASSERT_DOUBLE_EQ(all.points(i).loss(), MeanOf(step - 15, step));
   }
 }
@@ -108,7 +108,7 @@ TEST_F(JobHistoryTest, AnAnswerIsThinnedEvenly) {
   EXPECT_THAT(Steps(Answer(0, 10).points()),
               ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
   EXPECT_THAT(Steps(Answer(0, 9).points()), ElementsAre(2, 4, 6, 8, 10));
-  // The newest is always there, so the first stands for less.
+  // The newest point is always there, so the first one covers fewer steps.
   EXPECT_THAT(Steps(Answer(0, 4).points()), ElementsAre(1, 4, 7, 10));
   EXPECT_EQ(Answer(0, 4).points(1).loss(), MeanOf(2, 4));
   EXPECT_THAT(Steps(Answer(0, 1).points()), ElementsAre(10));
@@ -132,7 +132,7 @@ TEST_F(JobHistoryTest, IsCutAtARollback) {
   EXPECT_TRUE(history_.WantsPoint(1));
 }
 
-// Between two points: the next is where it would have been.
+// Between two points: the next point is where it would have been.
 TEST_F(JobHistoryTest, ARollbackKeepsTheStride) {
   Reach(JobHistory::kMostPoints);
   history_.GoBack(1001);
@@ -173,7 +173,7 @@ TEST_F(JobHistoryTest, GoesOnWhereTheFileEnds) {
   EXPECT_EQ(again.SerializeAsString(), file.SerializeAsString());
 }
 
-// As another program may have left it.
+// A file as another program may have left it.
 TEST_F(JobHistoryTest, AFileOutOfOrder) {
   proto::History file;
   for (const uint64_t step : {0, 3, 2, 3, 7}) file.add_points()->set_step(step);

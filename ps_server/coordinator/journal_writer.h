@@ -16,20 +16,20 @@
 
 namespace holdfast {
 
-// Changes the journal, one change after the other.
+// Makes changes to the journal, one after another.
 //
-// A change is made to the journal as it is on disk and then written; what
-// follows from it is done when it is on disk. A write that fails is repeated
-// until the disk's patience is over; then, or at once where somebody else
-// writes this journal, the writer gives up.
+// A change is applied to the journal as it is on disk, and the result is
+// written; the consequences of the change follow when it is on disk. A failed
+// write is retried until the patience with the disk is exhausted. Then, or at
+// once if another process writes this journal, the writer gives up.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class JournalWriter {
  public:
-  // `archive` may be null where nothing is ever changed. `patience`: how long
-  // writes that fail are repeated. `give_up` is called with the reason; nothing
-  // is under way then.
+  // `archive` may be null if nothing is ever changed. `patience`: for how long
+  // failed writes are retried. `give_up` is called with the reason, when no
+  // write is in progress any more.
   JournalWriter(const Clock* clock, Archive* archive, Outbox* outbox,
                 absl::AnyInvocable<absl::Duration()> patience,
                 absl::AnyInvocable<void(const absl::Status& why)> give_up)
@@ -39,29 +39,29 @@ class JournalWriter {
         patience_(std::move(patience)),
         give_up_(std::move(give_up)) {}
 
-  // Begins with the journal that was found.
+  // Starts from the journal found on disk.
   void TakeUp(const proto::Journal& journal) { journal_ = journal; }
 
-  // As it is on disk.
+  // The journal as it is on disk.
   const proto::Journal& journal() const { return journal_; }
 
   // `then` is called when the change is on disk.
   void Change(absl::AnyInvocable<void(proto::Journal* journal)> change,
               absl::AnyInvocable<void()> then);
 
-  // Forgets the changes that are queued behind the one that is being written,
-  // and does not repeat that.
+  // Drops the changes queued behind the one that is being written, and does not
+  // retry that one.
   void Stop();
 
-  // A change is being written, or tried again.
+  // Whether a change is being written or retried.
   bool busy() const { return busy_; }
-  // No change is under way or queued.
+  // Whether no change is in progress or queued.
   bool idle() const { return changes_.empty(); }
-  // The change that is being written says that the job is finished; and when it
-  // was first tried.
+  // Whether the change that is being written says that the job is finished; and
+  // when its first attempt was made.
   bool finishing() const { return busy_ && in_writing_.finished(); }
   absl::Time begun() const { return begun_; }
-  // What the disk last answered, while it has not done what it should.
+  // The error that the disk last returned, while a write is failing.
   const std::string& trouble() const { return trouble_; }
 
   void Tick();
@@ -87,7 +87,7 @@ class JournalWriter {
   bool busy_ = false;
   bool stopped_ = false;
   absl::Time begun_ = absl::InfinitePast();
-  // When a write that failed is tried again.
+  // When a failed write is retried.
   absl::Time due_ = absl::InfiniteFuture();
   absl::Time failing_since_ = absl::InfiniteFuture();
   std::string trouble_;

@@ -32,7 +32,7 @@ class SlowArchive : public Archive {
   void RemoveOthersOfBest() override {}
   void RemoveOthers(const proto::CheckpointName*) override {}
 
-  // The generation of the oldest write, which is answered.
+  // Answers the oldest write, and returns its generation.
   uint64_t Answer(const absl::Status& status = absl::OkStatus()) {
     auto [journal, reply] = std::move(writes.front());
     writes.pop_front();

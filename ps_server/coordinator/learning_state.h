@@ -17,55 +17,57 @@
 
 namespace holdfast {
 
-// What the steps so far leave behind for those to come: how many have changed
-// something, as Adam counts; the loss scale; and how many contributions in a
-// row were not finite.
+// What later steps need to know of earlier ones: how many have changed
+// something, which is Adam's count; the loss scale; and how many contributions
+// in a row were not finite.
 //
 // Thread-compatible. Copies are independent.
 class LearningState {
  public:
-  // Nothing was learned.
+  // The state before the first step.
   LearningState() = default;
   LearningState(const proto::Declaration& declaration,
                 const proto::Position& position);
 
-  // With which the next gradients are computed. 0: the job has none.
+  // The loss scale with which the next gradients are computed; 0 if the job has
+  // none.
   float loss_scale() const {
     return loss_scaler_.has_value() ? loss_scaler_->scale() : 0;
   }
 
-  // A synchronous step is made of its offers: fills in the scalars of its
-  // commit, whose contributions are filled in, and the next loss scale.
+  // A synchronous step is closed with its offers. Fills in the scalars of its
+  // commit, whose contributions must be filled in, and the next loss scale.
   // `rate_factor`: see ScalarsAt.
   void OnStep(const proto::Declaration& declaration, const Step& step,
               float rate_factor, proto::CommitRequest* commit);
-  // The same of the asynchronous push with the ticket of that index: added to
-  // `scalars`.
+  // Appends the scalars of the asynchronous push with the ticket of that index.
   void AddScalarsOfTicket(
       const proto::Declaration& declaration, uint64_t index, float rate_factor,
       google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
-  // An asynchronous push counts, computed with the loss scale of its ticket.
+  // An asynchronous push counts. `loss_scale`: that of its ticket, with which
+  // the push was computed.
   void OnPush(uint64_t examples, bool not_finite, float loss_scale);
 
   bool diverged() const {
     return divergence_.has_value() && divergence_->diverged();
   }
-  // Why the job ends then.
+  // Why the job ends when it has diverged.
   std::string DescribeDivergence(GlobalStep committed) const;
 
-  // Of a job with loss scaling.
+  // Whether the job has loss scaling.
   bool has_loss_scale() const { return loss_scaler_.has_value(); }
   void AddTo(proto::Position* position) const;
 
  private:
-  // Those of the step at `index` that makes update `update` of this job.
+  // Appends the scalars of the step at `index`, which makes update number
+  // `update` of this job.
   void AddScalars(
       const proto::Declaration& declaration, uint64_t index, uint64_t update,
       float rate_factor,
       google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
 
   uint64_t updates_ = 0;
-  // By optimizer; see proto::Position.
+  // Indexed by optimizer; see proto::Position.
   std::vector<uint64_t> updates_before_;
   std::optional<LossScaler> loss_scaler_;
   std::optional<DivergenceWatch> divergence_;

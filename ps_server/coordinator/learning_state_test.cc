@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 class LearningStateTest : public ::testing::Test {
  protected:
   LearningStateTest() {
-    // Adam, as its bias corrections tell how many updates there were.
+    // Adam, because its bias corrections reveal how many updates there were.
     proto::Optimizer& optimizer = *declaration_.add_optimizers();
     optimizer.set_learning_rate(0.1f);
     optimizer.mutable_adam()->set_beta1(0.5f);
@@ -62,7 +62,7 @@ TEST_F(LearningStateTest, CountsStepsThatChangeSomething) {
   EXPECT_EQ(correction(10), third);
 }
 
-// Of two optimizers the second has slots from a warm start.
+// The second of two optimizers has slots from a warm start.
 TEST_F(LearningStateTest, UpdatesBeforeTheJobCountToo) {
   *declaration_.add_optimizers() = declaration_.optimizers(0);
   proto::Position position;

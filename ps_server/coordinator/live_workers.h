@@ -29,12 +29,12 @@ class LiveWorkers {
   }
 
  private:
-  // One worker less is at `clock`.
+  // Counts one worker fewer at `clock`.
   void LeaveClock(uint64_t clock);
 
-  // Looked up, never gone through.
+  // Used for look-ups only, never iterated over.
   absl::flat_hash_map<TaskId, uint64_t> clocks_;
-  // Workers by clock.
+  // The number of workers at each clock.
   std::map<uint64_t, size_t> workers_at_;
 };
 

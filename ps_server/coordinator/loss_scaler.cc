@@ -5,8 +5,9 @@
 namespace holdfast {
 namespace {
 
-// A loss's gradient of 2^-8, as of one example among 256, fills float16 with
-// it; a model without any gradient must not take the scale to infinity.
+// At this scale a loss gradient of 2^-8, that of one example in 256, fills the
+// range of float16; a model without any gradients must not drive the scale to
+// infinity.
 constexpr float kGreatest = 1 << 24;
 
 }  // namespace

@@ -8,29 +8,29 @@
 
 namespace holdfast {
 
-// The loss scale of a job, from step to step: halved by a step of which a
-// gradient was not finite, doubled after growth_interval steps without one
-// (dynamic loss scaling: Micikevicius et al. 2018, section 3.2). In
-// asynchronous jobs each push is a step.
+// The loss scale of a job, from step to step: halved by a step with a gradient
+// that is not finite, doubled after growth_interval steps without one (dynamic
+// loss scaling: Micikevicius et al. 2018, section 3.2). In asynchronous jobs
+// each push is a step.
 //
 // Thread-compatible.
 // Invariant: the scale is a power of two, from 1 to 2^24.
 class LossScaler {
  public:
-  // The scale falls no further. What would need less has gradients beyond
-  // float16 without any scale.
+  // The scale falls no further. Gradients that would need a lower one are
+  // beyond float16 even without scaling.
   static constexpr float kLeast = 1;
 
-  // `config`: with defaults filled in. `position`: where the job goes on from;
-  // it begins with the initial scale where that has none.
+  // `config`: with defaults filled in. `position`: where the job resumes; the
+  // initial scale is used if `position` has none.
   LossScaler(const proto::LossScale& config, const proto::Position& position);
 
-  // Of the next step.
+  // The scale of the next step.
   float scale() const { return scale_; }
 
-  // Takes note of a step whose gradients were computed with `scale`, and
-  // whether all were finite. Asynchronous pushes that were computed before a
-  // change with a greater scale do not halve it again.
+  // Records a step whose gradients were computed with `scale`, and whether all
+  // were finite. Asynchronous pushes that were computed with a greater scale,
+  // before a change, do not halve it again.
   void OnStep(float scale, bool finite);
 
   // Fills in loss_scale and steps_at_loss_scale.
@@ -39,12 +39,12 @@ class LossScaler {
  private:
   uint64_t growth_interval_;
   float scale_;
-  // Without an overflow, since the scale was changed.
+  // Steps without an overflow since the scale was last changed.
   uint64_t steps_ = 0;
 };
 
-// `config` with its defaults: 65536 (Micikevicius et al. tried 8 to 32768; the
-// first steps lower it where it is too much) and 2000 steps.
+// `config` with its defaults filled in: 65536 (Micikevicius et al. tried 8 to
+// 32768; the first steps lower it if it is too high) and 2000 steps.
 proto::LossScale WithDefaults(proto::LossScale config);
 
 }  // namespace holdfast

@@ -63,7 +63,8 @@ TEST(LossScalerTest, PushesOfAnEarlierScaleDoNotHalveAgain) {
   EXPECT_EQ(scaler.scale(), 32);
   scaler.OnStep(32, false);
   EXPECT_EQ(scaler.scale(), 16);
-  // One from before it grew says that it is too much all the more.
+  // An overflow at the lower scale before it grew is all the more reason to
+  // lower it.
   scaler.OnStep(8, false);
   EXPECT_EQ(scaler.scale(), 4);
 }

@@ -12,10 +12,10 @@
 namespace holdfast {
 namespace {
 
-// [L1] More than a task can register in a coordinator's life.
+// [L1] More than the times that a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 
-// What a task tells of itself for people.
+// Keeps what a task reports about itself for users.
 void Note(const proto::RenewLeaseRequest& request, const TaskId& task,
           Member* session) {
   if (request.has_input_wait()) session->input_wait = request.input_wait();
@@ -26,7 +26,7 @@ void Note(const proto::RenewLeaseRequest& request, const TaskId& task,
   if (request.has_ps() && task.job == kPsJob) session->ps = request.ps();
 }
 
-// [L1] Ask again.
+// [L1] An answer that asks the task to try again.
 proto::RegisterResponse NotAdmitted(const std::string& waiting_for) {
   proto::RegisterResponse response;
   response.set_waiting_for(waiting_for);
@@ -159,7 +159,7 @@ absl::Status Members::CheckTask(const TaskId& task) const {
   }
   const uint32_t chiefs = options_.has_chief ? 1 : 0;
   const uint32_t plain_workers = options_.num_workers - chiefs;
-  // [L5] One from beyond the ClusterSpec.
+  // [L5] A worker beyond those of the ClusterSpec.
   const bool joins = declared_->continues() && task.job == kWorkerJob &&
                      task.index < (*declared_)->num_workers() - chiefs;
   if ((task.job == kWorkerJob && task.index < plain_workers) || joins) {
@@ -195,8 +195,8 @@ absl::Status Members::CheckCluster(
     return absl::FailedPreconditionError(
         absl::StrCat("the ClusterSpec of ", task.ToString(), " has ",
                      request.num_ps(), " ps and ", request.num_workers(),
-                     " worker tasks, that of /job:ps/task:0 ", options_.num_ps,
-                     " and ", options_.num_workers));
+                     " worker tasks, but that of /job:ps/task:0 has ",
+                     options_.num_ps, " and ", options_.num_workers));
   }
   return absl::OkStatus();
 }
@@ -204,7 +204,7 @@ absl::Status Members::CheckCluster(
 absl::StatusOr<std::string> Members::FindObstacle(
     const proto::RegisterRequest& request) const {
   const TaskId task = ToTaskId(request.sender().task());
-  // [L5] Only the declaration tells whether others may join.
+  // [L5] Only the declaration says whether others may join.
   if (!declared_->has_value() && !ended() && task.job == kWorkerJob &&
       task.index >= options_.num_workers - (options_.has_chief ? 1 : 0) &&
       request.num_workers() > options_.num_workers) {
@@ -230,14 +230,15 @@ absl::StatusOr<std::string> Members::FindObstacle(
         task.ToString(), " was in generation ", known,
         " of a job that this coordinator does not know",
         has_archive_ ? absl::StrCat("; its own is in ", generation)
-                     : ": it has started anew, and has no --checkpoint_dir"));
+                     : ": it has restarted and has no --checkpoint_dir"));
   }
   if (!IsLive(task)) return "";
   return absl::StrCat("the lease of ", Describe(task),
                       ", which has this place, to expire");
 }
 
-// A message that comes again after its process has left revives nobody.
+// A message that is repeated after its process has left does not revive the
+// session.
 bool Members::IsAdmitted(const proto::RegisterRequest& request) const {
   const Member* session = Find(ToTaskId(request.sender().task()));
   return session != nullptr && session->nonce == request.nonce();
@@ -391,11 +392,12 @@ void Members::RenewLease(const proto::RenewLeaseRequest& request,
   if (IsFenced(request.sender()) && (!own || !ended())) {
     return outbox_->Answer(
         std::move(reply),
-        absl::AbortedError(absl::StrCat(
-            task.ToString(), " with incarnation ",
-            request.sender().incarnation(), " has been shut out: its lease of ",
-            absl::FormatDuration(options_.lease),
-            " had run out, or another has taken its place; start it anew")));
+        absl::AbortedError(absl::StrCat(task.ToString(), " with incarnation ",
+                                        request.sender().incarnation(),
+                                        " has been fenced: its lease of ",
+                                        absl::FormatDuration(options_.lease),
+                                        " had expired, or another process has "
+                                        "taken its place; restart it")));
   }
   if (!own) {
     return outbox_->Answer(
@@ -476,14 +478,14 @@ void Members::JudgeLeases() {
   const absl::Time now = clock_->Now();
   const absl::Duration since = now - std::exchange(last_judged_, now);
   if (since > options_.lease / 2) {
-    // This process itself was held up, and may not have heard the others.
+    // This process itself was stalled, and may not have heard from the others.
     for (auto& [task, session] : sessions_) {
       session.expires = std::max(session.expires, now + options_.lease);
     }
     judged_from_ = now;
     return;
   }
-  // Who waits for the answer to its Register cannot renew.
+  // A task that waits for the answer to its Register cannot renew its lease.
   for (auto* parked = parked_registers_.Next(0); parked != nullptr;
        parked = parked_registers_.Next(parked->number)) {
     const auto& [task, nonce] = parked->key;

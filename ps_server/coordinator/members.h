@@ -28,7 +28,7 @@
 
 namespace holdfast {
 
-// What became of a task's session.
+// The state of a task's session.
 //
 //            renews (2)
 //          +------------+
@@ -42,11 +42,12 @@ namespace holdfast {
 //
 //  1. Its lease runs out.
 //  2. It renews, before the job has ended.
-//  3. A worker is shut out: the job goes on without it, or another process has
-//     taken its place, or it told what is not so.
-//  4. It leaves; or the job, which is done, waits for it no longer.
+//  3. A worker is fenced: the job continues without it, or another process has
+//     taken its place, or it made a false statement.
+//  4. It leaves; or the job, which is done, no longer waits for it.
 //
-// Whatever but kLive has a free place: a newcomer begins a session of its own.
+// In every state but kLive the place is free: a newcomer begins a session of
+// its own.
 enum class Presence { kLive, kLost, kLeft, kFenced, kLeftFenced };
 
 // A process in a task's place.
@@ -57,11 +58,11 @@ struct Member {
   absl::Time expires;
   // Changed by Members::SetPresence only.
   Presence presence = Presence::kLive;
-  // When it was last lost, or left.
+  // When it was last lost, or when it left.
   absl::Time lost_at = absl::InfiniteFuture();
   // When it last renewed its lease, or joined.
   absl::Time renewed_at;
-  // As the task last told.
+  // What the task last reported.
   std::optional<proto::InputWait> input_wait;
   std::optional<proto::WorkerReport> worker;
   std::optional<proto::PsReport> ps;
@@ -86,40 +87,42 @@ inline bool IsEvaluator(const TaskId& task) {
   return task.job == kEvaluatorJob;
 }
 
-// The tasks of a job: who holds which place, and who is silent
-// (docs/protocol/recovery.md, L1 to L3). Answers Register and RenewLease, and
-// parks them. What follows for the job from who is here is its owner's.
+// The tasks of a job: which process holds which place, and which tasks are
+// silent (docs/protocol/recovery.md, L1 to L3). Answers or parks Register and
+// RenewLease calls. What changes of membership mean for the job is for the
+// owner to decide.
 //
-// Thread-compatible. Part of an event machine. No call of a task costs more
-// where there are more tasks.
+// Thread-compatible. Part of an event machine. The cost of a task's call does
+// not grow with the number of tasks.
 class Members {
  public:
-  // The job, as those who join are told of it; and what is told of them.
+  // Supplies the state of the job that tasks are told, and is notified of
+  // changes.
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual const proto::JobState& state() const = 0;
     virtual Generation generation() const = 0;
-    // A generation is to begin that no message may name yet [R5].
+    // Whether a generation is beginning that no message may name yet [R5].
     virtual bool beginning() const = 0;
     virtual uint64_t durable_step() const = 0;
     virtual std::string WaitingFor() const = 0;
-    // That a worker or evaluator comes with this job's files.
+    // Checks that a worker or evaluator has this job's files.
     virtual absl::Status CheckDigests(
         const TaskId& task, const proto::RegisterRequest& request) = 0;
 
-    // The last life in a place is over, and another takes it next.
+    // The last life in a place is over, and another is about to take the place.
     virtual void OnReplaced(const TaskId& task) = 0;
-    // `again`: a ps whose life is another than the one before.
+    // `again`: the task is a ps, with another life than it had before.
     virtual void OnJoined(const TaskId& task, bool again) = 0;
     virtual void OnBack(const TaskId& task) = 0;
     // Its lease has run out.
     virtual void OnLost(const TaskId& task) = 0;
     // It knows that the job has ended.
     virtual void OnTold(const WorkerLife& life) = 0;
-    // It renews its lease. Whether it does what a trace wants of it.
+    // A task renews its lease. Returns whether it has followed the trace order.
     virtual bool HearTrace(const proto::RenewLeaseRequest& request) = 0;
-    // What tasks are told of a trace; absent: there is none.
+    // What tasks are told to do for a trace; absent if there is none.
     virtual std::optional<proto::TraceOrder> trace_order() const = 0;
   };
   using Sessions = IndexedMap<TaskId, Member>;
@@ -130,56 +133,61 @@ class Members {
           const Clock* clock, Outbox* outbox, const JobDeclaration* declared,
           Owner* owner);
 
-  // [L1] Incarnations of a coordinator's life that begins with a journal.
+  // [L1] Sets from where incarnations count in a coordinator's life that begins
+  // with a journal.
   void TakeUp(const proto::Journal& journal);
 
-  // Errors of the following are those of the methods in
+  // The errors of the following are those of the methods in
   // proto/coordinator.proto.
-  // [L1] The only place where anybody is admitted: by a call that has just come
-  // in. A parked one may be that of a process which has died meanwhile.
+  // [L1] The only place where a process is admitted: a call that has just come
+  // in. The process of a parked call may have died meanwhile.
   void Register(const proto::RegisterRequest& request,
                 Reply<proto::RegisterResponse> reply);
   // [L2]
   void RenewLease(const proto::RenewLeaseRequest& request,
                   Reply<proto::RenewLeaseResponse> reply);
   // Answers parked registrations whose obstacle is gone: those that wait for
-  // the place of `task`, or for any place without one.
+  // the place of `task`, or for any place if `task` is absent.
   void RetryRegisters(std::optional<TaskId> task);
-  // Tells those that wait for news.
+  // Answers parked renewals, which wait for news.
   void AnswerRenewals();
 
   // The report of the coordinator's own ps, which has no session.
   void OnOwnReport(const proto::PsReport& report) { own_report_ = report; }
 
-  // [L3] Judges leases, and answers parked calls whose time is up.
+  // [L3] Judges leases, and answers parked calls that have reached their
+  // deadlines.
   void JudgeLeases();
   void AnswerDue();
-  // Nobody is judged in the lease after the last tick that came late.
+  // False within a lease's length of the last tick that came late: no task is
+  // judged then.
   bool MayJudge() const {
     return clock_->Now() - judged_from_ >= options_.lease;
   }
 
-  // The task's session is over, by its own word. It must be live.
+  // The task says that its session is over. It must be live.
   void OnLeave(const TaskId& task);
-  // Nobody waits for workers and evaluators any more.
+  // The job no longer waits for workers and evaluators.
   void GiveUpWorkers();
-  // [L4] The worker is shut out, live or not.
+  // [L4] Fences the worker, live or not.
   void Fence(const TaskId& worker);
 
-  // The sender's session, which speaks in this generation; or in any.
-  // Errors: ABORTED when it speaks in another; NOT_FOUND when there is none.
+  // The sender's session. FindSession also requires that the sender names this
+  // generation.
+  // Errors: NOT_FOUND when there is no session; ABORTED when the sender names
+  // another generation.
   absl::StatusOr<const Member*> FindSession(const proto::Sender& sender) const;
   absl::StatusOr<const Member*> FindLife(const proto::Sender& sender) const;
-  // Whether the caller's life is over: replaced, or shut out.
+  // Whether the caller's life is over: replaced, or fenced.
   bool IsFenced(const proto::Sender& sender) const;
-  // The same where its session has been looked up.
+  // The same, given the session that was looked up.
   bool IsFenced(const absl::StatusOr<const Member*>& session,
                 const proto::Sender& sender) const {
     return session.ok() ? (*session)->fenced() : IsFenced(sender);
   }
 
   const Sessions& sessions() const { return sessions_; }
-  // Null: nobody has ever been there.
+  // Null if the task has never had a session.
   const Member* Find(const TaskId& task) const {
     const auto found = sessions_.find(task);
     return found == sessions_.end() ? nullptr : &found->second;
@@ -191,26 +199,27 @@ class Members {
   size_t num_live_workers() const { return live_workers_.size(); }
   const std::set<TaskId>& live_workers() const { return live_workers_; }
   const std::set<TaskId>& live_evaluators() const { return live_evaluators_; }
-  // How often anybody's presence has changed.
+  // How often the presence of any task has changed.
   uint64_t presence_changes() const { return presence_changes_; }
   // Tasks whose sessions are not live.
   const std::set<TaskId>& lost() const { return lost_; }
-  // Workers that have joined at any time.
+  // The number of workers that have ever joined.
   size_t num_workers_seen() const { return num_workers_seen_; }
 
-  // ps that are not live, the coordinator's own aside.
+  // The ps tasks that are not live, other than the coordinator's own.
   std::vector<TaskId> MissingPs() const;
-  // By ps, what the life that has registered last told of itself.
+  // Indexed by ps: what the life that registered last reported about itself.
   const std::vector<std::string>& ps_addresses() const { return ps_addresses_; }
   int64_t memory_limit(uint32_t ps) const { return memory_limits_[ps]; }
   uint64_t shard_nonce(uint32_t ps) const { return shard_nonces_[ps]; }
 
-  // Adds an entry for each task that has ever been there, this ps among them.
+  // Adds an entry for each task that has ever had a session, and one for this
+  // ps.
   void AddTo(proto::GetStatusResponse* status) const;
 
   TaskId WorkerOfReplica(uint32_t replica) const;
   uint32_t ReplicaOf(const TaskId& worker) const;
-  // As people are told.
+  // The task in words for users.
   std::string Describe(const TaskId& task) const;
 
  private:
@@ -225,14 +234,14 @@ class Members {
   absl::Status CheckTask(const TaskId& task) const;
   absl::Status CheckCluster(const TaskId& task,
                             const proto::RegisterRequest& request) const;
-  // What keeps the caller from being admitted yet; empty: nothing does.
+  // What still keeps the caller from being admitted; empty if nothing does.
   // Errors: those of Register.
   absl::StatusOr<std::string> FindObstacle(
       const proto::RegisterRequest& request) const;
-  // Whether its caller is not refused yet when the holder of its place renews
-  // the lease.
+  // Whether the caller may go on waiting when the holder of its place renews
+  // the lease, rather than being refused.
   bool MayWaitForPlace(const proto::RegisterRequest& request) const;
-  // Whether this process is the one that has the task's place.
+  // Whether this process is the one that holds the task's place.
   bool IsAdmitted(const proto::RegisterRequest& request) const;
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
   // The only place that changes a session's presence.
@@ -240,7 +249,7 @@ class Members {
   proto::RegisterResponse RegisterAnswer(const TaskId& task) const;
   void Park(const proto::RegisterRequest& request, const std::string& obstacle,
             Reply<proto::RegisterResponse> reply);
-  // Answers these as things are.
+  // Answers these calls according to the current state.
   void Answer(std::vector<ParkedRegisters::Call> registers);
   proto::RenewLeaseResponse RenewalAnswer(const WorkerLife& life) const;
   void Answer(std::vector<ParkedRenewals::Call> renewals);
@@ -258,7 +267,7 @@ class Members {
   std::set<TaskId> lost_;
   uint64_t presence_changes_ = 0;
   size_t num_workers_seen_ = 0;
-  // No lease runs out before this: leases are only ever prolonged.
+  // No lease expires before this: leases are only ever extended.
   absl::Time leases_run_until_ = absl::InfiniteFuture();
   std::map<TaskId, Incarnation> last_incarnation_;
   uint64_t incarnations_from_;
@@ -267,7 +276,7 @@ class Members {
   ParkedRegisters parked_registers_;
   ParkedRenewals parked_renewals_;
   std::vector<std::string> ps_addresses_;
-  // 0: no limit.
+  // Indexed by ps; 0 means no limit.
   std::vector<int64_t> memory_limits_;
   std::vector<uint64_t> shard_nonces_;
   std::optional<proto::PsReport> own_report_;

@@ -19,7 +19,7 @@ constexpr absl::Duration kLease = absl::Seconds(10);
 const TaskId kWorker = {kWorkerJob, 0};
 const TaskId kPs = {kPsJob, 1};
 
-// A job of two ps and two workers, which notes what it is told.
+// A job of two ps and two workers that records its notifications.
 class MembersTest : public ::testing::Test, protected Members::Owner {
  protected:
   MembersTest() { state_.set_phase(proto::TRAINING); }
@@ -57,7 +57,7 @@ class MembersTest : public ::testing::Test, protected Members::Owner {
   void Note(const std::string& what, const TaskId& task) {
     told_.push_back(absl::StrCat(what, task.job, task.index));
   }
-  // What it was told since.
+  // The notifications since the last call.
   std::vector<std::string> Told() { return std::exchange(told_, {}); }
 
   Answer<proto::RegisterResponse> Register(const TaskId& task, uint64_t nonce,
@@ -97,7 +97,7 @@ class MembersTest : public ::testing::Test, protected Members::Owner {
     members_.RenewLease(request, answer.Catch());
     return answer;
   }
-  // In steps that are no pause of this process.
+  // Lets time pass, in steps too short to look like a pause of this process.
   void Pass(absl::Duration time) {
     for (; time > absl::ZeroDuration(); time -= kLease / 4) {
       clock_.Advance(std::min(time, kLease / 4));
@@ -175,7 +175,7 @@ TEST_F(MembersTest, ANewcomerWaitsForTheLeaseOfItsPlace) {
   Pass(kLease);
   EXPECT_EQ(Register(kWorker, 8)->incarnation(), 2u);
   EXPECT_TRUE(Fails(Renew(kWorker, 1).status(), absl::StatusCode::kAborted,
-                    {"incarnation 1 has been shut out"}));
+                    {"incarnation 1 has been fenced"}));
   EXPECT_THAT(Told(), ElementsAre("joined worker0", "lost worker0",
                                   "replaced worker0", "joined worker0"));
 }

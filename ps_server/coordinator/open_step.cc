@@ -65,7 +65,7 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
   }
   if (number < step_->number()) return proto::STALE;
   if (step_->Find(request.seat()) != nullptr) return proto::DUPLICATE;
-  // N are here already, or the job has made all its steps.
+  // The step has its N offers, or the job has made all its steps.
   if (step_->full() || sealed) return proto::STALE;
   if (absl::Status held = verdicts.CheckHeld(request, push); !held.ok()) {
     return held;
@@ -88,7 +88,7 @@ bool OpenStep::IsComplete(const TicketBook& tickets, bool short_handed) const {
     return true;
   }
   if (!declared_->continues() || !short_handed) return false;
-  // Nobody else's offer counts for a member's.
+  // Every member must have offered: other workers' offers do not count instead.
   if (step_->num_offers() < members_.size()) return false;
   return std::none_of(members_.begin(), members_.end(),
                       [&](const auto& member) {

@@ -21,8 +21,8 @@
 namespace holdfast {
 
 // The step that contributions are made to (docs/protocol/life_of_a_step.md,
-// steps 3 and 4): who sits in it, who waits for its verdict, and whether it is
-// complete. Synchronous jobs; others never open one.
+// steps 3 and 4): which pushes fill its seats, which calls wait for its
+// verdict, and whether it is complete. Only synchronous jobs open steps.
 //
 // Thread-compatible.
 class OpenStep {
@@ -35,39 +35,40 @@ class OpenStep {
 
   // A generation is over: no step is open. Contributions stay parked.
   void Reset();
-  // Opens the step of that number, in place of the one before.
+  // Opens step `number`, in place of the previous one.
   void Open(GlobalStep number);
   bool open() const { return step_.has_value(); }
   GlobalStep number() const { return step_->number(); }
   const Step& step() const { return *step_; }
-  // [L5] CONTINUE: who is waited for, those that were there when the step was
-  // opened. They stay from step to step; `as_of` says whether they are those
-  // that are there.
+  // [L5] CONTINUE: sets the workers that the step waits for, which are those
+  // that were present when it was opened. They are kept from step to step;
+  // `as_of`, the count of presence changes, tells whether they are still the
+  // ones present.
   void SetMembers(Members members, uint64_t as_of) {
     members_ = std::move(members);
     members_as_of_ = as_of;
   }
   std::optional<uint64_t> members_as_of() const { return members_as_of_; }
-  // [L4] The life is shut out: its seats are vacated, and nobody waits for it.
+  // [L4] The life is fenced: vacates its seats, and no longer waits for it.
   void Remove(const WorkerLife& life);
 
-  // Seats the push, and returns VERDICT_UNSPECIFIED, or tells why it does not
-  // count: STALE or DUPLICATE. There must be an open step. `sealed`: all steps
-  // of the job are fixed.
+  // Seats the push and returns VERDICT_UNSPECIFIED, or returns the reason why
+  // it does not count: STALE or DUPLICATE. There must be an open step.
+  // `sealed`: all steps of the job are fixed.
   // Errors: those of Contribute.
   absl::StatusOr<proto::Verdict> Offer(const proto::ContributeRequest& request,
                                        const PushId& push, uint32_t replica,
                                        bool sealed, const TicketBook& tickets,
                                        const Verdicts& verdicts);
 
-  // Whether the step has N offers, or all that can come: nobody else has a
-  // ticket, or can get one; or, where those that are lost are not waited for,
-  // all members that are left have offered, and `short_handed` allows it: steps
-  // may be made of fewer than N.
+  // Whether the step has N offers, or all that can come. The latter holds if no
+  // other worker has a ticket or can get one; or, if lost workers are not
+  // waited for, when all remaining members have offered and `short_handed`
+  // permits steps of fewer than N offers.
   bool IsComplete(const TicketBook& tickets, bool short_handed) const;
 
   Parked* parked() { return &parked_; }
-  // All of one life.
+  // Takes out all parked calls of one life.
   std::vector<Parked::Call> TakeOf(const WorkerLife& life) {
     return parked_.TakeBetween(FirstOf(life), LastOf(life));
   }
@@ -76,7 +77,7 @@ class OpenStep {
   const JobDeclaration* const declared_;
   std::optional<Step> step_;
   Members members_;
-  // None: they are not all that were there.
+  // Absent if a member that was present has been removed.
   std::optional<uint64_t> members_as_of_;
   Parked parked_;
 };

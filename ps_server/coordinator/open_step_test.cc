@@ -13,7 +13,7 @@ WorkerLife Life(uint32_t worker) { return {Worker(worker), Incarnation(1)}; }
 
 class OpenStepTest : public ::testing::Test {
  protected:
-  // N of M seats, in step 3.
+  // Opens step 3, with N = `n` and M = `m`.
   void Open(uint32_t n, uint32_t m, bool continues = false) {
     proto::Declaration declaration;
     auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
@@ -25,7 +25,7 @@ class OpenStepTest : public ::testing::Test {
     ASSERT_TRUE(declared_.Set(declaration).ok());
     step_.Open(GlobalStep(3));
   }
-  // With nothing to give, which needs no receipts.
+  // An offer without examples, which needs no receipts.
   absl::StatusOr<proto::Verdict> Offer(uint32_t worker, uint64_t step = 3,
                                        bool sealed = false) {
     proto::ContributeRequest request;

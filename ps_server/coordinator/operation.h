@@ -5,23 +5,24 @@
 
 namespace holdfast {
 
-// Something that is done on all shards, in steps.
+// An action on all shards that takes several events.
 //
-// One operation has the shards at a time (Job::running): it takes them in
-// Start() and gives them back when what it does there is over, or in Stop(). So
-// whatever was said to all shards before is acknowledged by all of them.
+// One operation holds the shards at a time (Job::running): it acquires them in
+// Start() and releases them when its work there is done, or in Stop(). So all
+// shards have acknowledged the messages of earlier operations.
 class Operation {
  public:
   virtual ~Operation() = default;
-  // Whether there is something to do, and it can be done. Asked between two
-  // operations.
+  // Whether there is work to do that can be done now. Called only while no
+  // operation holds the shards.
   virtual bool IsDue() const = 0;
   virtual void Start() = 0;
-  // Breaks off what is under way.
+  // Aborts what is in progress.
   virtual void Stop() = 0;
-  // Sends again what was not answered.
+  // Resends what was not answered.
   virtual void Tick() = 0;
-  // While it has the shards: what is waited for, as people are told.
+  // What the operation waits for, in words for users. Called only while it
+  // holds the shards.
   virtual std::string WaitingFor() const = 0;
 };
 

@@ -14,20 +14,20 @@
 
 namespace holdfast {
 
-// What an event machine says during one event: it goes out when the event is
-// over, in the order in which it was said.
+// The messages and replies that an event machine issues during one event. They
+// go out when the event is over, in the order in which they were issued.
 //
-// An event is whatever enters the machine: a call, an answer to one of its own
-// messages, a tick. Nothing enters it while an event changes its state. What
-// goes out may enter it again (a message that is answered inside its call, a
-// reply whose receiver has a next request): that is an event of its own, and
-// what it says goes out behind what is left of the first.
+// An event is anything that enters the machine: a call, an answer to one of its
+// own messages, a tick. Nothing enters the machine while an event changes its
+// state. What goes out may reenter it (a message that is answered inside its
+// call, a reply whose receiver makes another request). That is an event of its
+// own, whose messages go out after what is left of the first.
 //
 // Thread-compatible.
 class Outbox {
  public:
-  // One event, from its construction to its destruction. Events begin only
-  // when no other event is under way or while an outbox is being emptied.
+  // One event, from its construction to its destruction. An event may begin
+  // only when no other is in progress, or while the outbox is being emptied.
   class Event {
    public:
     explicit Event(Outbox* outbox) : outbox_(outbox) {}
@@ -39,16 +39,16 @@ class Outbox {
     Outbox* const outbox_;
   };
 
-  // `settle`: the last thing that is done in every event, before anything goes
-  // out. It may say more.
+  // `settle` is called at the end of every event, before anything goes out. It
+  // may issue more messages.
   explicit Outbox(absl::AnyInvocable<void()> settle)
       : settle_(std::move(settle)) {}
-  // Nothing settles events.
+  // An outbox without `settle`.
   Outbox() = default;
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  // Calls `reply` with `response`, a Response or why there is none.
+  // Calls `reply` with `response`: a Response, or the error instead of one.
   template <typename Response, typename Result>
   void Answer(Reply<Response>&& reply, Result&& response) {
     Add<ReplyTo<Response>>(std::move(reply), std::forward<Result>(response));
@@ -59,8 +59,8 @@ class Outbox {
     Add<Call<Callable>>(std::move(message));
   }
 
-  // A reply for messages that the machine sends: its call is an event, which
-  // `handle` is called in.
+  // A reply for messages that the machine sends. Calling it is an event, in
+  // which `handle` is called.
   template <typename Response, typename Handle>
   Reply<Response> AsEvent(Handle handle) {
     return [this, handle = std::move(handle)](
@@ -71,7 +71,7 @@ class Outbox {
   }
 
  private:
-  // Something that was said.
+  // A message or reply to go out.
   struct Message {
     virtual ~Message() = default;
     virtual void GoOut() = 0;
@@ -105,8 +105,8 @@ class Outbox {
                             Type(std::forward<Args>(args)...));
   }
 
-  // Messages lie in blocks that are kept from event to event: one of them is
-  // allocated for nearly every call, and that took a tenth of its time.
+  // Messages are placed in blocks that are kept from event to event: nearly
+  // every call issues one, and allocating it took a tenth of the call's time.
   void* Allocate(size_t size) {
     constexpr size_t kAlign = alignof(std::max_align_t);
     size = (size + kAlign - 1) / kAlign * kAlign;
@@ -125,14 +125,14 @@ class Outbox {
     if (settle_) settle_();
     if (emptying_) return;
     emptying_ = true;
-    // More may be said meanwhile.
+    // More messages may be added meanwhile.
     for (size_t i = 0; i < messages_.size(); ++i) {
       Message* const message = messages_[i];
       message->GoOut();
       message->~Message();
     }
     messages_.clear();
-    // What a burst has needed is not kept.
+    // Blocks that only a burst needed are not kept.
     if (blocks_.size() > kBlocksKept) blocks_.resize(kBlocksKept);
     block_ = 0;
     used_ = 0;
@@ -143,7 +143,7 @@ class Outbox {
   bool emptying_ = false;
   std::vector<Message*> messages_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  // The next message lies here.
+  // Where the next message is placed.
   size_t block_ = 0;
   size_t used_ = 0;
 };

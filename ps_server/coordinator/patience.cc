@@ -33,7 +33,7 @@ void Patience::JudgeDone(absl::Time now) {
       now - end_->ended_at() <= job_->timeouts.Step()) {
     return;
   }
-  // They have all that they came for; the job ends without them.
+  // The workers have everything that they need; the job ends without them.
   job_->members.GiveUpWorkers();
 }
 
@@ -41,8 +41,8 @@ Patience::Lost Patience::LostTasks() const {
   Lost lost;
   const Members& members = job_->members;
   const bool goes_on = job_->declared.continues();
-  // Those of workers, the latest first; none is missed for longer than the
-  // generation, for the one before may not have needed it any more.
+  // When workers were lost, but not before the generation began, because the
+  // previous one may not have needed them any more. Sorted below, latest first.
   std::vector<absl::Time> losses;
   const bool wait_for_workers =
       !job_->AllStepsFixed() &&
@@ -60,7 +60,7 @@ Patience::Lost Patience::LostTasks() const {
   }
   if (losses.empty()) return lost;
   std::sort(losses.begin(), losses.end(), std::greater<>());
-  // With CONTINUE, the loss that left too few.
+  // With CONTINUE, the loss that left too few workers counts.
   const size_t missed = goes_on
                             ? job_->declared->lost_workers().min_replicas() -
                                   members.num_live_workers()
@@ -79,10 +79,10 @@ void Patience::JudgeLost(const Lost& lost, absl::Time now) {
   job_->director->FailUnlessFinishing(
       absl::StrCat(absl::StrJoin(names, ", "), ": nothing was heard for ",
                    absl::FormatDuration(now - lost.since + job_->options.lease),
-                   ", and none came in its place"));
+                   ", and no replacement joined"));
 }
 
-// It may take as long as it moves.
+// A restore may take any time, provided that it makes progress.
 void Patience::JudgeRestore(absl::Time now) {
   const absl::Duration still =
       now - std::max(restore_->watch().standing_since(), missing_until_);
@@ -92,7 +92,7 @@ void Patience::JudgeRestore(absl::Time now) {
                    ": waited for ", job_->director->WaitingFor()));
 }
 
-// [C5] So may the last checkpoint. How often it is tried is Save::GiveUp's.
+// [C5] The same holds for the last checkpoint. Save::GiveUp limits its retries.
 void Patience::JudgeEnd(absl::Time now) {
   const bool writing = save_->writing();
   const absl::Time since =
@@ -122,7 +122,7 @@ void Patience::JudgeStart(absl::Time now) {
                   {restore_->generation_begun(), read_until, missing_until_}) >
         limit) {
       job_->director->FailUnlessFinishing(absl::StrCat(
-          "the job did not come back within ", absl::FormatDuration(limit),
+          "the job did not recover within ", absl::FormatDuration(limit),
           ": waited for ", job_->director->WaitingFor()));
     }
     return;

@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// Ends a job that waits for too long, with the name of what it waited for: no
-// wait is without a limit (the tables at the end of
+// Ends a job that has waited for too long, naming what it waited for: every
+// wait has a limit (see the tables at the end of
 // docs/protocol/life_of_a_step.md and docs/protocol/asynchronous.md).
 //
 // Thread-compatible.
@@ -22,14 +22,14 @@ class Patience {
   Patience(Job* job, const Restore* restore, const Save* save, const End* end)
       : job_(job), restore_(restore), save_(save), end_(end) {}
 
-  // Somebody who was missed is back.
+  // A missing task is back.
   void OnBack() { missing_until_ = job_->clock->Now(); }
 
-  // With each tick.
+  // Checks all waits. Call it at each tick.
   void Judge();
 
  private:
-  // Tasks that the job waits for, and since when the first of them is lost.
+  // The lost tasks that the job waits for, and when the first of them was lost.
   struct Lost {
     std::vector<TaskId> tasks;
     absl::Time since = absl::InfiniteFuture();
@@ -46,8 +46,8 @@ class Patience {
   const Restore* const restore_;
   const Save* const save_;
   const End* const end_;
-  // When somebody was last missing: the step's time begins again with his
-  // return.
+  // When a task was last missing: the time limit of the step restarts when the
+  // task returns.
   absl::Time missing_until_ = absl::InfinitePast();
 };
 

@@ -28,8 +28,8 @@ class SilentShards : public ShardLinks {
   void Send(uint32_t, const ShardRequest&, Reply<ShardResponse>) override {}
 };
 
-// A job of one ps and two workers without a coordinator: its parts are as the
-// test makes them. Notes the failures that are due.
+// A job of one ps and two workers without a coordinator: the test sets up its
+// parts. Records failures.
 class PatienceTest : public ::testing::Test,
                      private Members::Owner,
                      private Director {
@@ -98,7 +98,7 @@ class PatienceTest : public ::testing::Test,
     const Outbox::Event event(&job_.outbox);
     job_.members.RenewLease(request, [](const auto&) {});
   }
-  // Its lease has run out.
+  // The worker's lease has expired.
   void Lose(uint32_t worker) {
     for (int i = 0; i < 4; ++i) {
       clock_.Advance(kLease / 4);
@@ -140,7 +140,7 @@ class PatienceTest : public ::testing::Test,
     }
     job_.progress.OnTrainingBegun(clock_.Now());
   }
-  // What has failed since when so much time has passed.
+  // Lets this much time pass, and returns the new failures.
   std::vector<std::string> After(absl::Duration time) {
     clock_.Advance(time);
     failures_.clear();
@@ -165,7 +165,7 @@ TEST_F(PatienceTest, TheStart) {
       ElementsAre("the job did not start within 1m40s: waited for Godot"));
 }
 
-// From when the step was opened, or could first be made.
+// The limit counts from when the step was opened, or could first be made.
 TEST_F(PatienceTest, AStep) {
   Train();
   EXPECT_THAT(After(kStep), IsEmpty());
@@ -184,14 +184,14 @@ TEST_F(PatienceTest, APushWhereThereAreNoSteps) {
               ElementsAre("no push came through for 3m20s: waited for Godot"));
 }
 
-// While it lasts, the step's time does not count.
+// While a worker is lost, the step's limit does not run.
 TEST_F(PatienceTest, WhoIsLostHasTimeToComeBack) {
   Train();
   Lose(1);
   EXPECT_THAT(After(kRecovery), IsEmpty());
   EXPECT_THAT(After(kMoment),
               ElementsAre("/job:worker/task:1 (host1, lost): nothing was heard "
-                          "for 5m10.001s, and none came in its place"));
+                          "for 5m10.001s, and no replacement joined"));
   Renew(1);
   EXPECT_THAT(After(kStep), IsEmpty()) << "it began anew with the return";
   EXPECT_THAT(After(kMoment),
@@ -225,7 +225,8 @@ TEST_F(PatienceTest, WorkersOfAJobThatIsDoneAreGivenUp) {
   EXPECT_EQ(job_.members.num_live_workers(), 0u);
 }
 
-// Its own pause is nobody's fault: it may not have heard the others.
+// The coordinator's own pause is not the tasks' fault: it may not have heard
+// from them.
 TEST_F(PatienceTest, NobodyIsJudgedAfterALateTick) {
   Train();
   clock_.Advance(2 * kStep);

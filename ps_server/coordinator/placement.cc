@@ -16,10 +16,10 @@ namespace holdfast {
 namespace {
 
 constexpr uint64_t kElementBytes = sizeof(float);
-// Bytes of declaration and slices together, at most: what a message holds,
-// without room for the addresses of the ps and what surrounds all three.
+// The maximum size of declaration and slices together: that of a message, less
+// room for the addresses of the ps and the encoding around all three.
 constexpr uint64_t kMaxPlacementBytes = kMaxMessageBytes - (1 << 20);
-// What surrounds a slice in a message, at most.
+// The maximum overhead of encoding a slice in a message.
 constexpr uint64_t kSliceHeaderBytes = 6;
 
 constexpr uint64_t kDefaultMinSliceBytes = 256 << 10;
@@ -28,8 +28,8 @@ uint64_t DivideRoundingUp(uint64_t a, uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-// How many slices a variable of so many rows and bytes, neither of them 0, is
-// to have: from 1 to `rows`, also by a partitioner that breaks the rules of the
+// The number of slices for a variable with this many rows and bytes, neither of
+// them 0: from 1 to `rows`, even for a partitioner that breaks the rules of the
 // proto.
 uint64_t NumSlices(const proto::Partitioner& partitioner, uint64_t rows,
                    uint64_t bytes, uint32_t num_ps) {
@@ -61,7 +61,7 @@ uint64_t NumSlices(const proto::Partitioner& partitioner, uint64_t rows,
   return std::clamp<uint64_t>(std::min(slices, most), 1, rows);
 }
 
-// Cuts variables, one after the other.
+// Cuts variables into slices, one after another.
 class Cutter {
  public:
   Cutter(const proto::Declaration& declaration, uint32_t num_ps)
@@ -99,7 +99,8 @@ class Cutter {
       slice.set_variable(variable.name());
       slice.set_begin(begin);
       slice.set_size(slice_rows * (size / rows));
-      // Encodes longest; the real one is not known yet.
+      // The ps with the longest encoding, because the real one is not known
+      // yet.
       slice.set_ps(num_ps_ - 1);
       begin += slice.size();
       message_bytes_ += slice.ByteSizeLong() + kSliceHeaderBytes;
@@ -107,8 +108,8 @@ class Cutter {
         return error(", cut into ", slices,
                      ": the slices up to it do not fit in the ",
                      kMaxPlacementBytes,
-                     " bytes in which variables and slices are told; cut into "
-                     "fewer");
+                     " bytes of the message that carries variables and "
+                     "slices; cut into fewer");
       }
     }
     return absl::OkStatus();

@@ -53,7 +53,7 @@ proto::Declaration Declare(
   return declaration;
 }
 
-// Elements of a row along the first dimension; of a scalar, the one it has.
+// The elements of a row along the first dimension; 1 for a scalar.
 uint64_t RowElements(const proto::Variable& variable) {
   uint64_t elements = 1;
   for (int i = 1; i < variable.shape_size(); ++i) {
@@ -62,9 +62,9 @@ uint64_t RowElements(const proto::Variable& variable) {
   return elements;
 }
 
-// "4@0 3@1 | 7@0": a first variable with four rows on ps 0 and three on ps 1, a
-// second one with seven on ps 0. Of a variable without elements, "0@" and its
-// ps. Tests that the slices follow each other, and are in whole rows.
+// "4@0 3@1 | 7@0" means a first variable with four rows on ps 0 and three on ps
+// 1, and a second one with seven on ps 0; a variable without elements is "0@"
+// and its ps. Checks that the slices are adjacent, and consist of whole rows.
 std::string Show(const proto::Declaration& declaration,
                  const std::vector<proto::Slice>& slices) {
   std::vector<std::string> variables;
@@ -99,11 +99,11 @@ struct Case {
   std::string placement;
 };
 
-// What TensorFlow 2.21.0 makes of the same: variables made with
+// The placement by TensorFlow 2.21.0: variables made with
 // tf.compat.v1.get_variable under tf.compat.v1.train.replica_device_setter,
 // with the partitioners of tf.distribute.experimental.partitioners
 // (fixed_shards is FixedShardsPartitioner, min_size MinSizePartitioner,
-// max_size MaxSizePartitioner). Default max_shards of min_size were given as
+// max_size MaxSizePartitioner). The default max_shards of min_size was given as
 // the number of ps.
 const Case kAsTensorFlow[] = {
     {{{{10, 3}, "fixed_shards { shards: 3 }"}}, 2, "4@0 3@1 3@0"},
@@ -181,7 +181,7 @@ TEST(PlacementTest, ThePartitionerOfTheDeclaration) {
                   2),
             "196@0 196@1 196@0 196@1 | 512@0 | 171@1 171@0 170@1 | 512@0 | "
             "512@1 | 10@0");
-  // A variable's own goes before it, also one that does not cut.
+  // A variable's own partitioner has precedence, even one that does not cut.
   EXPECT_EQ(Place(Declare({{{6, 2}},
                            {{6, 2}, "fixed_shards { shards: 1 }"},
                            {{6, 2}, "fixed_shards { shards: 3 }"}},
@@ -236,7 +236,7 @@ TEST(PlacementTest, GreedyByBytes) {
                          uint32_t num_ps) {
     return Place(Declare(variables, proto::GREEDY_BY_BYTES), num_ps);
   };
-  // Of equals the lowest.
+  // Ties go to the lowest index.
   EXPECT_EQ(greedy({{{4}}, {{4}}, {{4}}, {{4}}, {{4}}}, 3),
             "4@0 | 4@1 | 4@2 | 4@0 | 4@1");
   // 3 | 5; 3+2 | 5: equal, so the last goes to 0.
@@ -275,7 +275,7 @@ TEST(PlacementTest, NumbersAtTheEndOf64Bits) {
             "230584300921369395@1 230584300921369395@0");
 }
 
-// The service refuses them; the arithmetic must hold all the same.
+// The service refuses them; the arithmetic must hold nevertheless.
 TEST(PlacementTest, PartitionersThatBreakTheRules) {
   const char* const kBroken[] = {
       "fixed_shards { shards: 0 }", "min_size { min_slice_bytes: 0 }",
@@ -334,7 +334,7 @@ TEST(PlacementTest, Refused) {
   }
 }
 
-// The most slices that are placed can be told in one message.
+// The maximum number of slices fits in one message.
 TEST(PlacementTest, ManySlicesFitInAMessage) {
   constexpr uint64_t kMessage = 16 << 20;
   // A little more than 10000 bytes to a slice.

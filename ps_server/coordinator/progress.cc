@@ -6,9 +6,10 @@
 namespace holdfast {
 namespace {
 
-// Steps behind train_loss.
+// The number of steps that train_loss averages over.
 constexpr size_t kLossWindow = 100;
-// Distinct values of staleness that are told apart, as StalenessCount says.
+// The number of staleness values that are counted separately: see
+// StalenessCount.
 constexpr uint64_t kMaxStaleness = 999;
 
 }  // namespace

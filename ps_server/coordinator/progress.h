@@ -20,60 +20,64 @@ namespace holdfast {
 struct AcceptedPush {
   TaskId worker;
   uint64_t examples = 0;
-  // Mean over the examples, where it is known.
+  // Mean over the examples, if known.
   std::optional<double> loss;
-  // Of an asynchronous push.
+  // Set for asynchronous pushes.
   std::optional<uint64_t> staleness;
   // It changed nothing because loss or gradient was not finite.
   bool not_finite = false;
 };
 
-// What a job has come to so far: its steps, when it last moved, how long it has
-// trained, and the counts for people.
+// The progress of a job: its steps, when it last moved, how long it has
+// trained, and the counts shown to users.
 //
 // Thread-compatible.
 class Progress {
  public:
   Progress() = default;
-  // As it was saved.
+  // The progress saved in `position`.
   explicit Progress(const proto::Position& position);
-  // The job goes on from `position`: steps, counts and a worker's evaluation
-  // are as they were there. Training goes on where it has begun.
+  // The job resumes from `position`: steps, counts and a worker's evaluation
+  // are reset to what they were there. If training has begun, its clock keeps
+  // running.
   void GoBack(const proto::Position& position);
 
-  // Steps that every shard has committed; asynchronous: tickets spent.
+  // Steps that every shard has committed; in an asynchronous job, tickets
+  // spent.
   GlobalStep committed() const { return committed_; }
   void SetCommitted(GlobalStep step) { committed_ = step; }
 
-  // When the open step was opened; asynchronous: when a ticket was last spent.
+  // When the open step was opened; in an asynchronous job, when a ticket was
+  // last spent.
   absl::Time moved_at() const { return moved_at_; }
   void OnMoved(absl::Time now) { moved_at_ = now; }
 
-  // The first step had the workers that it needs: the time of training runs
+  // When the first step had the workers that it needs. Training time is counted
   // from there to the last commit.
   std::optional<absl::Time> training_begun() const { return training_begun_; }
   void OnTrainingBegun(absl::Time now) { training_begun_ = last_commit_ = now; }
   void OnCommit(absl::Time now) { last_commit_ = now; }
 
-  // Behind the steps so far, those that are decided and not committed yet among
-  // them.
+  // Examples in the steps so far, including steps that are decided but not yet
+  // committed.
   uint64_t examples() const { return examples_; }
-  // Mean over the examples since it was last taken, or the generation began;
-  // none where no loss of them is known.
+  // The mean loss over the examples since it was last taken, or since the
+  // generation began; nothing if none of their losses is known.
   std::optional<double> TakeLoss();
 
-  // As a worker told; an older one than before does nothing.
+  // A result that a worker reports; one older than the last is ignored.
   void OnEvaluation(const proto::EvaluationResult& result);
 
-  // The pushes that a step is made of; in asynchronous jobs, one.
+  // Adds the pushes that a step is made of: a single one in an asynchronous
+  // job.
   void AddStep(const std::vector<AcceptedPush>& pushes);
-  // A push that does not count.
+  // Counts a push that was refused.
   void AddRefused(proto::Verdict verdict);
 
   // Fills in examples, pushes, train_loss, workers, staleness, training_seconds
   // and evaluation.
   void AddTo(proto::GetStatusResponse* status) const;
-  // The same for a checkpoint, with recent_losses in train_loss' place and
+  // The same for a checkpoint, with recent_losses instead of train_loss, and
   // without the evaluation.
   void AddTo(proto::Position* position) const;
 
@@ -81,7 +85,7 @@ class Progress {
   template <typename Message>
   void AddCountsTo(Message* message) const;
 
-  // Of one step.
+  // The loss of one step.
   struct StepLoss {
     uint64_t examples = 0;
     double loss_sum = 0;
@@ -94,7 +98,7 @@ class Progress {
   proto::PushCounts pushes_;
   uint64_t examples_ = 0;
   std::deque<StepLoss> recent_;
-  // Since it was last taken.
+  // The loss since it was last taken.
   StepLoss untaken_;
   IndexedMap<TaskId, Given> workers_;
   std::map<uint64_t, uint64_t> staleness_;
@@ -102,7 +106,7 @@ class Progress {
   GlobalStep committed_;
   absl::Time moved_at_;
   std::optional<absl::Time> training_begun_;
-  // Before this coordinator's life.
+  // Training time before this coordinator's life.
   double training_seconds_before_ = 0;
   absl::Time last_commit_;
   std::optional<proto::EvaluationResult> evaluation_;

@@ -100,8 +100,8 @@ TEST(ProgressTest, TrainLossIsTheMeanOverTheExamplesOfTheWindow) {
   Progress progress;
   progress.AddStep({Accepted(0, 10, 1), Accepted(1, 30, 2)});
   EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 1.75);  // (10 + 60) / 40
-  // What has no examples has no loss; of what is known through a fence alone,
-  // the loss is not known.
+  // A push without examples has no loss; the loss of a push known only through
+  // a fence is unknown.
   progress.AddStep({Accepted(0, 0, kInfinity), Accepted(1, 40, std::nullopt)});
   EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 1.75);
   EXPECT_EQ(StatusOf(progress).examples(), 80u);

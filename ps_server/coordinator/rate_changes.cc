@@ -22,9 +22,9 @@ float RateChanges::FactorAt(uint64_t step) const {
 absl::Status RateChanges::Add(uint64_t step, float factor) {
   if (changes_.size() >= kMost && changes_.count(step) == 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the learning rate was changed ", kMost,
-                     " times, which is as often as the journal keeps; a "
-                     "schedule in the job file can have more"));
+        absl::StrCat("the learning rate has been changed ", kMost,
+                     " times, the most that the journal keeps; a "
+                     "schedule in the job file can change it more often"));
   }
   changes_[step] = factor;
   return absl::OkStatus();

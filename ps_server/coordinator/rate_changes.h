@@ -12,28 +12,29 @@
 
 namespace holdfast {
 
-// By what operators have had the learning rates multiplied, and from which step
-// on; in asynchronous jobs, from the ticket with which index on. Scalars are
-// computed by the number of their step alone, so a step that is made again
-// after a recovery, by however many shards, has the same.
+// The factors by which operators have had the learning rates multiplied, each
+// with the step from which it applies, or in asynchronous jobs the ticket
+// index. Scalars are a function of the step number alone, so a step that is
+// repeated after a recovery, on any number of shards, has the same scalars.
 //
 // Thread-compatible.
 class RateChanges {
  public:
   using Message = google::protobuf::RepeatedPtrField<proto::LearningRateChange>;
 
-  // Changes that are kept.
+  // The maximum number of changes kept.
   static constexpr size_t kMost = 1000;
 
   void TakeUp(const proto::Journal& journal);
 
-  // 1 before the first change.
+  // The factor at `step`; 1 before the first change.
   float FactorAt(uint64_t step) const;
-  // From `step` on, until the next change. Replaces one at the same step.
-  // Errors: RESOURCE_EXHAUSTED when there are kMost.
+  // Sets the factor from `step` on, until the next change. Replaces a change at
+  // the same step.
+  // Errors: RESOURCE_EXHAUSTED when there are kMost changes.
   absl::Status Add(uint64_t step, float factor);
 
-  // By step, rising.
+  // Appends the changes, ordered by step.
   void AddTo(Message* changes) const;
 
  private:

@@ -14,7 +14,8 @@ TEST(RateChangesTest, HoldsFromAStepOnUntilTheNext) {
   EXPECT_EQ(rates.FactorAt(10), 0.5);
   EXPECT_EQ(rates.FactorAt(19), 0.5);
   EXPECT_EQ(rates.FactorAt(1000), 0.25);
-  // One before them leaves them alone; one at the same step replaces.
+  // An earlier change leaves them alone; one at the same step replaces its
+  // predecessor.
   ASSERT_TRUE(rates.Add(5, 2).ok());
   ASSERT_TRUE(rates.Add(10, 3).ok());
   EXPECT_EQ(rates.FactorAt(7), 2);

@@ -9,17 +9,16 @@
 namespace holdfast {
 
 // How fast a job trains: steps and examples per second over the last kWindow of
-// training, or over all of it where that is shorter.
+// training, or over all of it if it is shorter.
 //
 // Thread-compatible.
 class RecentRates {
  public:
   static constexpr absl::Duration kWindow = absl::Seconds(10);
-  // Between two looks at how far the job is. The window is longer than kWindow
-  // by at most as much.
+  // The time between two samples. The window exceeds kWindow by at most this.
   static constexpr absl::Duration kEvery = absl::Seconds(1);
 
-  // How far the job is.
+  // The job's progress.
   struct Position {
     uint64_t steps = 0;
     uint64_t examples = 0;
@@ -29,13 +28,13 @@ class RecentRates {
     double examples_per_second = 0;
   };
 
-  // Training begins, or goes on after a generation is over.
+  // Training begins, or resumes in another generation.
   void Begin(absl::Time now, const Position& position);
-  // To be called often.
+  // Takes a sample if one is due. Call it often.
   void Look(absl::Time now, const Position& position);
-  // The job has ended: the rates stay what they are.
+  // The job has ended: the rates stay as they are.
   void End(absl::Time now, const Position& position);
-  // A generation is over: nothing is known until the next Begin.
+  // A generation is over: there are no rates until the next Begin.
   void Reset();
 
   Rates At(absl::Time now, const Position& position) const;

@@ -37,7 +37,7 @@ TEST_F(RecentRatesTest, OverAllOfAShortTime) {
   Second(2);
   EXPECT_DOUBLE_EQ(StepsPerSecond(), 4);
   EXPECT_DOUBLE_EQ(rates_.At(now_, position_).examples_per_second, 40);
-  // Not only at the moments of a look: 8 steps in 4 s.
+  // Not only at the times of samples: 8 steps in 4 s.
   EXPECT_DOUBLE_EQ(
       rates_.At(now_ + absl::Seconds(2), position_).steps_per_second, 2);
 }
@@ -49,7 +49,7 @@ TEST_F(RecentRatesTest, OverTheLastTenSeconds) {
   EXPECT_DOUBLE_EQ(StepsPerSecond(), (50 + 9 * 1) / 10.0);
   Second(1);
   EXPECT_DOUBLE_EQ(StepsPerSecond(), 1);
-  // A job that stands still.
+  // A job that makes no progress.
   for (int i = 0; i < 10; ++i) Second(0);
   EXPECT_EQ(StepsPerSecond(), 0);
 }

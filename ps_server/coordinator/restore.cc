@@ -48,10 +48,11 @@ void Restore::ChooseCheckpoint() {
   const proto::Journal& journal = job_->journal.journal();
   from_.Clear();
   if (journal.checkpoints().empty()) return StartGeneration();
-  // [J1] It makes the incarnations of this life unlike those of others.
+  // [J1] The new generation makes the incarnations of this life differ from
+  // those of others.
   if (job_->finished_before) return StartGeneration();
   if (journal.finished()) {
-    // That was written when the generation before was over already.
+    // The journal was written when the previous generation was already over.
     beginning_ = false;
     job_->director->OnFinished();
     return job_->members.RetryRegisters(std::nullopt);
@@ -98,11 +99,12 @@ bool Restore::DropCheckpoint(const absl::Status& why) {
     return false;
   }
   LOG(ERROR) << "the checkpoint of " << ToString(name)
-             << " cannot be read, so the job goes on from the one before: "
+             << " cannot be read, so the job resumes from the one before it: "
              << why;
   unreadable_.Clear();
   trouble_.clear();
-  // First, so that a new life finds it in the journal or set aside.
+  // Done before the journal is changed, so that a new life finds the checkpoint
+  // either in the journal or set aside.
   job_->outbox.Send(
       [archive = job_->archive, name] { archive->SetAside(name); });
   job_->journal.Change(
@@ -124,7 +126,7 @@ void Restore::StartGeneration() {
         beginning_ = false;
         const proto::Position& position = from_.position();
         if (next > 1) {
-          absl::StrAppend(&recovered_, "; goes on from step ", position.step());
+          absl::StrAppend(&recovered_, "; resumes from step ", position.step());
         }
         job_->director->OnGenerationBegun(position);
       });
@@ -197,7 +199,7 @@ absl::Status Restore::TakeSlotsOver() {
             << plan->taken.size() << " of "
             << plan->taken.size() + plan->anew.size()
             << " variables keep their optimizer slots"
-            << (plan->anew.empty() ? "" : "; those that begin anew: ")
+            << (plan->anew.empty() ? "" : "; these start with new slots: ")
             << absl::StrJoin(plan->anew, ", ");
   return absl::OkStatus();
 }

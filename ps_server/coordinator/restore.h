@@ -18,35 +18,36 @@
 
 namespace holdfast {
 
-// Begins a generation, and gives every shard the state that it goes on from
+// Begins a generation, and gives every shard the state to resume from
 // (docs/protocol/recovery.md, G1 to G5).
 //
-//  1. [G1] A shard or the coordinator has lost its state. What the generation
-//     had is lost, too; the journal finishes what is under way.
-//  2. [G2] The last checkpoint of the journal is chosen, and its manifest read.
-//     A damaged one is set aside and taken off the journal: 2 again.
-//  3. [G3] The number of the generation is written to the journal. Then the
-//     generation may be spoken of.
-//  4. [G4] When the job is declared, and all ps are there, Restore goes to
-//     every shard. One that finds its data damaged says so: 1 again. One that
-//     lacks first values says so, and is asked again until workers have given
-//     them.
+//  1. [G1] A shard or the coordinator has lost its state, and so the
+//     generation's state is lost; the journal finishes the write in progress.
+//  2. [G2] The last checkpoint in the journal is chosen, and its manifest read.
+//     A damaged checkpoint is set aside and removed from the journal: 2 again.
+//  3. [G3] The number of the generation is written to the journal. Then
+//     messages may name the generation.
+//  4. [G4] When the job is declared, and all ps have registered, Restore goes
+//     to every shard. A shard that finds its data damaged says so: 1 again. A
+//     shard that lacks first values says so, and is asked again until workers
+//     have given them.
 //  5. [G5] When all have answered, the variables exist.
 //
-// A job without a journal is in its only generation from the beginning: 4
-// and 5.
+// A job without a journal is in its only generation from the beginning: only 4
+// and 5 apply.
 class Restore : public Operation {
  public:
   explicit Restore(Job* job);
 
-  // 1. `why` is told to people. Nothing is done where a generation is to begin
-  // anyway.
+  // 1. `why` is reported to users. Does nothing if a generation is already
+  //    beginning.
   void BeginGeneration(const std::string& why);
-  // Between 1 and 3: no message of the generation may leave.
+  // Whether step 3 has yet to be reached after 1: no message of the generation
+  // may be sent.
   bool beginning() const { return beginning_; }
-  // 2, if it is time.
+  // Does 2, if it is time.
   void Advance();
-  // The end of the job.
+  // The job has ended: abandons whatever is in progress.
   void Abort();
 
   // 4.
@@ -56,19 +57,20 @@ class Restore : public Operation {
   void Tick() override { restore_.SendDue(); }
   std::string WaitingFor() const override;
 
-  // While beginning: what is waited for.
+  // What is being waited for while a generation is beginning.
   std::string WaitingForJournal() const;
   // When this generation began, and why.
   absl::Time generation_begun() const { return generation_begun_; }
   const std::string& recovered() const { return recovered_; }
-  // Whether shards read files for what they were last told to restore; and
-  // whether one of them is not done with that.
+  // Whether the shards read files for the last restore; and whether one of them
+  // has not finished.
   bool needs_disk() const { return needs_disk_; }
   bool is_reading() const { return needs_disk_ && !watch_.all_done(); }
   const DiskWatch& watch() const { return watch_; }
-  // Whether a shard lacks first values that workers have to give.
+  // Whether a shard lacks first values that workers must give.
   bool wants_values() const { return !wants_values_.empty(); }
-  // While it is under way: until when shards have read files.
+  // While a restore is in progress: when the slowest shard last made progress
+  // in reading files.
   absl::Time read_until() const {
     return watch_.active() ? watch_.standing_since() : absl::InfinitePast();
   }
@@ -76,12 +78,12 @@ class Restore : public Operation {
  private:
   void ChooseCheckpoint();
   void OnManifest(const absl::StatusOr<proto::Manifest>& manifest);
-  // The last checkpoint of the journal cannot be read. False when it was the
-  // only one: the job has failed.
+  // The last checkpoint in the journal cannot be read. Returns false if it was
+  // the only one: the job has failed.
   bool DropCheckpoint(const absl::Status& why);
   void StartGeneration();
-  // A job that begins with the slots of a warm start goes on from the updates
-  // that these have seen. Errors: those of PlanWarmSlots.
+  // A job that begins with the slots of a warm start counts on from the updates
+  // that those slots have seen. Errors: those of PlanWarmSlots.
   absl::Status TakeSlotsOver();
   Heard OnShard(uint32_t ps,
                 const absl::StatusOr<proto::RestoreResponse>& response);
@@ -90,19 +92,19 @@ class Restore : public Operation {
   Job* const job_;
   bool beginning_ = false;
   bool reading_manifest_ = false;
-  // Before a directory that could not be read is read again.
+  // When a directory that could not be read may be read again.
   absl::Time not_before_ = absl::InfinitePast();
-  // Of the manifest that is read.
+  // Failures to read the manifest.
   RepeatedFailure unreadable_;
-  // What the archive last answered, while it has not done what it should.
+  // The error that the archive last returned, while requests fail.
   std::string trouble_;
   absl::Time generation_begun_;
   std::string recovered_;
-  // From where the generation goes on.
+  // The checkpoint that the generation resumes from.
   proto::Manifest from_;
   bool needs_disk_ = false;
   DiskWatch watch_;
-  // By ps that lacks first values: of which variable.
+  // The ps that lack first values, each with a variable that lacks them.
   std::map<uint32_t, std::string> wants_values_;
   Broadcast<proto::RestoreRequest> restore_;
 };

@@ -14,19 +14,19 @@
 namespace holdfast {
 namespace {
 
-// Before the next checkpoint after one that could not be written.
+// The time from a failed checkpoint to the next.
 constexpr absl::Duration kRetryAfter = absl::Seconds(10);
-// A checkpoint of which nothing is written for longer is told to people.
+// If nothing of a checkpoint is written for longer, users are told.
 constexpr absl::Duration kStandingDisk = absl::Seconds(30);
-// As TensorFlow's Saver keeps.
+// The default of TensorFlow's Saver.
 constexpr uint32_t kDefaultKeep = 5;
 
-// The journal names the checkpoint, and at most `keep` in all beside those that
-// evaluations need.
+// Adds the checkpoint to the journal, which names at most `keep` checkpoints
+// besides those that evaluations need.
 void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
                    const Evaluations& evaluations, proto::Journal* journal) {
   const proto::CheckpointName& name = manifest.name();
-  // The last of all may stand there already, not as the end.
+  // The final checkpoint may already be named as an ordinary one.
   const auto& kept = journal->checkpoints();
   if (kept.empty() || kept.rbegin()->step() != name.step() ||
       kept.rbegin()->generation() != name.generation()) {
@@ -49,8 +49,8 @@ void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
   journal->set_finished(manifest.finished());
 }
 
-// `why`, with the ps whose disk it is about. What comes from another ps names
-// it already.
+// `why`, naming the ps whose disk it concerns. Errors from other ps name it
+// already.
 absl::Status OfPs(uint32_t ps, const absl::Status& why) {
   const std::string name = TaskId{kPsJob, ps}.ToString();
   if (absl::StrContains(why.message(), name)) return why;
@@ -113,7 +113,7 @@ bool Save::IsDue() const {
   if (job_->archive == nullptr || saving_.has_value() || !job_->at_work()) {
     return false;
   }
-  // [E2] What is in flight is decided first.
+  // [E2] The pushes in flight are decided first.
   if (job_->stopping() &&
       (job_->step.open() || !concluding_since_.has_value())) {
     return false;
@@ -187,15 +187,15 @@ void Save::OnHeld() {
   save.set_changes(chain_.AddTo(&manifest));
   save.set_durable_step(manifest.previous().step());
   save.set_step(manifest.position().step());
-  // Before a shard writes anything, so that it cannot take that for a remnant.
+  // Sent before any shard writes, so that new files are not taken for remnants.
   job_->outbox.Send([archive = job_->archive, name = manifest.name()] {
     archive->RemoveOthers(&name);
   });
   save_.Start();
 }
 
-// What is spent now, and what was applied of the tickets that are out; the rest
-// of those count as unspent.
+// The position with all spent tickets, and those tickets that are out whose
+// pushes have been applied; other tickets that are out count as unspent.
 proto::Position Save::PositionNow() const {
   proto::Position position;
   Progress progress = job_->progress;
@@ -275,7 +275,7 @@ void Save::WriteManifest() {
 
 void Save::OnManifest() {
   tally_.OnWritten(saving_->manifest, job_->clock->Now());
-  // Whoever finds a job that is finished finds all of its history.
+  // A job that is found finished must have its whole history.
   if (saving_->manifest.finished()) job_->chronicle.Write();
   const proto::Checkpoints& config = job_->declared->checkpoints();
   const uint32_t keep = config.has_keep() ? config.keep() : kDefaultKeep;
@@ -283,7 +283,7 @@ void Save::OnManifest() {
       [job = job_, manifest = saving_->manifest,
        keep](proto::Journal* journal) {
         AddCheckpoint(manifest, keep, job->evaluations, journal);
-        // Its steps were made with them.
+        // The checkpoint's steps were made with them.
         job->rates.AddTo(journal->mutable_learning_rate_changes());
       },
       [this, number = number_] {
@@ -322,7 +322,7 @@ void Save::OnSaved() {
 
 void Save::GiveUp(const absl::Status& why) {
   LOG(ERROR) << "checkpoint of " << ToString(saving_->manifest.name())
-             << " cannot be written; training goes on: " << why;
+             << " cannot be written; training continues: " << why;
   error_ = why;
   tally_.OnFailed();
   saving_.reset();
@@ -347,7 +347,8 @@ void Save::GiveUp(const absl::Status& why) {
 
 void Save::Checkpoint(const proto::CheckpointRequest& request,
                       Reply<proto::CheckpointResponse> reply) {
-  // What workers were told is accepted is in, though its Commit is under way.
+  // Includes the pushes that workers have been told are accepted, even if their
+  // Commit is still in progress.
   const uint64_t reached = job_->step.open()
                                ? job_->step.number().value()
                                : job_->progress.committed().value();
@@ -356,7 +357,7 @@ void Save::Checkpoint(const proto::CheckpointRequest& request,
   if (step <= durable_step_ || job_->ended()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
   }
-  // One that is ahead is due when it is reached.
+  // A step that is still ahead becomes due when it is reached.
   if (step <= reached) wanted_ = std::max(wanted_, step);
   if (request.wait_ms() == 0 || parked_.full()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
@@ -399,8 +400,8 @@ Save::Trouble Save::trouble() const {
   if (writing_ && standing > kStandingDisk) {
     return {"standing",
             absl::StrCat(
-                "that of step ", saving_->manifest.position().step(),
-                " has stood still for ",
+                "the checkpoint of step ", saving_->manifest.position().step(),
+                " has made no progress for ",
                 absl::FormatDuration(absl::Trunc(standing, absl::Seconds(1))),
                 " at ", absl::StrJoin(UnwrittenShares(), ", "))};
   }

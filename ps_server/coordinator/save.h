@@ -26,51 +26,51 @@
 namespace holdfast {
 
 // Takes checkpoints, one at a time (docs/protocol/recovery.md, C1 to C5), and
-// knows what is durable.
+// tracks what is durable.
 //
-//  1. [C1] One is due: by the schedule, as somebody asks for it, or as the last
-//     of a job that is finished, or stops.
-//  2. [C2] Asynchronous: Hold(n) goes to every shard, and each tells what it
-//  has
-//     applied.
+//  1. [C1] A checkpoint is due: by the schedule, because a caller asks for one,
+//     or as the last one of a job that is finished or stops.
+//  2. [C2] Asynchronous: Hold(n) goes to every shard, and each reports what it
+//     has applied.
 //  3. [C3] Save(n, step) goes to every shard, until each holds its share of the
-//     cut. Then training goes on, unless the job stops [E3].
+//     cut. Then training continues, unless the job stops [E3].
 //  4. [C4] AwaitSaved(n) goes to every shard, until each has written its share.
-//  5. The manifest is written, then the journal, which names the checkpoint: it
-//     is durable. The last one says that the job is finished [C5].
+//  5. The manifest is written, then the journal, which names the checkpoint;
+//     this makes it durable. With the last checkpoint, the journal also says
+//     that the job is finished [C5].
 //
 // A checkpoint that cannot be written is given up at 4 or 5, and the next one
-// is begun later. What is broken off by a new generation is never taken up
-// again.
+// is begun later. A checkpoint that a new generation interrupts is never
+// resumed.
 class Save : public Operation {
  public:
   explicit Save(Job* job);
 
-  // [G3] A generation goes on from the checkpoint of that step.
+  // [G3] A generation resumes from the checkpoint of that step.
   void GoBack(uint64_t step);
-  // [G5] Checkpoints are due from now on. `from`: the one that the generation
-  // goes on from; empty if there is none.
+  // [G5] Checkpoints may be due from now on. `from`: the checkpoint that the
+  // generation resumes from; empty if there is none.
   void OnRestored(const proto::Manifest& from);
-  // The end of a generation, or of the job: whatever is under way is over.
+  // A generation, or the job, has ended: abandons whatever is in progress.
   void Abort();
 
-  // [C5, E3] Every step is made, or the job stops: the last checkpoint is due
-  // at once.
+  // [C5, E3] Every step has been made, or the job stops: makes the last
+  // checkpoint due at once.
   void Conclude();
-  // Since when the last checkpoint is due.
+  // Since when the last checkpoint has been due.
   std::optional<absl::Time> concluding_since() const {
     return concluding_since_;
   }
 
-  // Answers those that wait for a checkpoint, or parks the call. There must be
-  // a declaration and an archive.
+  // Answers the call, or parks it until its checkpoint is durable. There must
+  // be a declaration and an archive.
   void Checkpoint(const proto::CheckpointRequest& request,
                   Reply<proto::CheckpointResponse> reply);
   void AnswerAll();
   void AnswerDue();
 
-  // The step of the newest checkpoint that is in the journal; and by life, the
-  // pushes whose verdicts it makes final.
+  // The step of the newest checkpoint in the journal; and, for a life, the last
+  // push whose verdict that checkpoint makes final.
   uint64_t durable_step() const { return durable_step_; }
   std::optional<PushSequence> durable_through(const WorkerLife& life) const {
     const auto found = durable_through_.find(life);
@@ -84,41 +84,42 @@ class Save : public Operation {
   void Tick() override;
   std::string WaitingFor() const override;
 
-  // All shards hold their shares, and a disk is waited for.
+  // Whether all shards hold their shares, and some have yet to be written.
   bool writing() const { return writing_; }
-  // The shards that have not written theirs.
+  // The shards that have not written their shares.
   std::vector<std::string> UnwrittenShares() const {
     return await_.Silent(&watch_);
   }
-  // When a save that could be begun has not been, since when.
+  // Since when a save could have been begun, if none is in progress.
   absl::Time idle_since() const {
     return std::max(schedule_.begun(), not_before_);
   }
   const DiskWatch& watch() const { return watch_; }
-  // Why checkpoints are not written; nothing while there is no trouble. People
-  // are told anew when the kind changes, not with each attempt.
+  // Why checkpoints fail to be written; empty if they do not. Users are told
+  // again when the kind changes, not at each attempt.
   struct Trouble {
     std::string kind;
     std::string text;
   };
   Trouble trouble() const;
-  // Tells people of trouble that they have not been told of.
+  // Reports trouble that has not been reported to users yet.
   void TellOfTrouble();
-  // Fills in durable_step, checkpoint_error, counts and how far the shards are.
+  // Fills in durable_step, checkpoint_error, counts and the shards' progress.
   void AddTo(proto::GetStatusResponse* status) const;
 
  private:
-  // By the step that is to be durable.
+  // Keyed by the step that must be durable.
   using Parked = ParkedCalls<uint64_t, proto::CheckpointResponse>;
   // A checkpoint that is being taken.
   struct Saving {
-    // [E3] The job stops with it.
+    // [E3] The job stops with this checkpoint.
     bool last = false;
-    // Its files are filled in as shards have written them.
+    // Its files are filled in as the shards write them.
     proto::Manifest manifest;
     std::map<WorkerLife, PushSequence> through;
-    // Of the first share that failed. The others are waited for: a shard takes
-    // no second one while it writes, and steps would wait for it.
+    // The error of the first share that failed. The other shares are still
+    // waited for: a shard takes no second share while it writes, and steps
+    // would wait for it.
     absl::Status error;
   };
 
@@ -145,16 +146,16 @@ class Save : public Operation {
   Job* const job_;
   SaveSchedule schedule_;
   CheckpointChain chain_;
-  // None begins earlier.
+  // No checkpoint begins earlier than this.
   absl::Time not_before_ = absl::InfinitePast();
-  // Asked for by Checkpoint, of what was reached then.
+  // The highest step that Checkpoint was asked for after it had been reached.
   uint64_t wanted_ = 0;
   Parked parked_;
   std::optional<absl::Time> concluding_since_;
-  // The last checkpoint could not be written, since then.
+  // Since when attempts to write the last checkpoint have failed.
   absl::Time conclusion_failing_since_ = absl::InfiniteFuture();
 
-  // Of the checkpoint that was begun last.
+  // The number of the checkpoint that was begun last.
   uint64_t number_ = 0;
   std::optional<Saving> saving_;
   bool writing_ = false;
@@ -168,7 +169,7 @@ class Save : public Operation {
   std::map<WorkerLife, PushSequence> durable_through_;
   // Why the last attempt failed.
   absl::Status error_;
-  // The kind of trouble that people have been told of last.
+  // The kind of trouble that was last reported to users.
   std::string told_kind_;
   CheckpointTally tally_;
 };

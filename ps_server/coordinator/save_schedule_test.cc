@@ -25,7 +25,7 @@ proto::Checkpoints EverySeconds(double seconds) {
   return when;
 }
 
-// At which of the steps up to `steps`, one a second, checkpoints begin that
+// The steps, up to `steps` at one a second, at which checkpoints begin that
 // take `cost` each.
 std::vector<uint64_t> BegunAt(SaveSchedule* schedule, uint64_t from,
                               uint64_t steps, absl::Duration cost) {
@@ -52,7 +52,7 @@ TEST(SaveScheduleTest, AtMultiplesOnly) {
               ElementsAre(5, 10, 15));
 }
 
-// The checkpoint of step 5 takes until step 11: that is no multiple.
+// The checkpoint of step 5 takes until step 11, which is not a multiple.
 TEST(SaveScheduleTest, AMultipleDuringASlowSaveIsSkipped) {
   SaveSchedule schedule;
   schedule.Begin(EverySteps(5), /*asynchronous=*/false, 0, kBegin);
@@ -110,7 +110,7 @@ TEST(SaveScheduleTest, ByDefaultASaveTakesTwoPercentOfTheTime) {
   schedule.Begin({}, /*asynchronous=*/false, 0, kBegin);
   EXPECT_THAT(BegunAt(&schedule, 1, 1000, absl::Seconds(6)),
               ElementsAre(60, 360, 660, 960));
-  // What it costs is known to the next generation too.
+  // The next generation knows the cost, too.
   schedule.Begin({}, /*asynchronous=*/false, 960, kBegin + absl::Seconds(1000));
   EXPECT_EQ(schedule.every(), absl::Seconds(300));
 }

@@ -39,7 +39,7 @@ double PolynomialRate(const Schedule::Polynomial& polynomial, double base,
   const double power = polynomial.has_power() ? polynomial.power() : 1;
   uint64_t d = polynomial.decay_steps();
   if (polynomial.cycle()) {
-    // u = 0 is in the first cycle, and u = d the end of it.
+    // u = 0 is in the first cycle, and u = d is its end.
     d *= std::max<uint64_t>(1, (u + d - 1) / d);
   } else {
     u = std::min(u, d);
@@ -79,8 +79,8 @@ double ScheduledRate(const Schedule& schedule, double base, uint64_t step) {
   return base;
 }
 
-// 1 - beta^t, without the cancellation where beta^t is close to 1. beta = 0:
-// its logarithm is -inf, and this 1.
+// 1 - beta^t, without cancellation when beta^t is close to 1. For beta = 0 the
+// logarithm is -inf, and the result 1.
 double BiasCorrection(double beta, uint64_t t) {
   return -std::expm1(static_cast<double>(t) * std::log(beta));
 }

@@ -1,8 +1,8 @@
 // The scalars of an optimizer at a step.
 //
-// They need powers and cosines, whose last bits differ from one math library to
-// the next; so the coordinator alone computes them, and shards are told them as
-// they are.
+// Computing them takes powers and cosines, whose last bits differ between math
+// libraries. So only the coordinator computes them, and sends the results to
+// the shards.
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_SCHEDULE_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_SCHEDULE_H_
 
@@ -13,14 +13,14 @@
 
 namespace holdfast {
 
-// The learning rate at global step `step`, by the formulas beside
-// proto::LearningRateSchedule, and at most the greatest float32: a decay_rate
-// above 1 has no end. Never NaN for a config that breaks no rule.
+// The learning rate at global step `step`, by the formulas given with
+// proto::LearningRateSchedule, but at most the greatest float32, because with a
+// decay_rate above 1 it grows without bound. Never NaN for a valid config.
 double LearningRateAt(const proto::Optimizer& config, uint64_t step);
 
-// What the shards are told for the step that starts at global step `step` and
-// is the `update`-th that changes something, counted from 1. The learning rate
-// is multiplied by `rate_factor`.
+// The scalars for the step that starts at global step `step` and is the
+// `update`-th that changes something, counted from 1. The learning rate is
+// multiplied by `rate_factor`.
 proto::StepScalars ScalarsAt(const proto::Optimizer& config, uint64_t step,
                              uint64_t update, float rate_factor = 1);
 

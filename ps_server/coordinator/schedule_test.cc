@@ -30,7 +30,8 @@ double Rate(const std::string& schedule, uint64_t step) {
       Parse("learning_rate: 8 sgd {} schedule { " + schedule + " }"), step);
 }
 
-// Numbers that are exact in double, but for a power, have few roundings.
+// The tolerance: apart from a power, computations on exact doubles have few
+// roundings.
 constexpr double kRelative = 1e-15;
 
 struct Case {
@@ -120,7 +121,7 @@ TEST(LearningRateTest, Exponential) {
                {kStairs, 8, 0.5},
                {kSmooth, kLatest, 0},
                {kStairs, kLatest, 0}});
-  // One before the greatest stair there is.
+  // One step before the greatest possible stair.
   EXPECT_EQ(Rate("exponential { decay_steps: 1000000000000000"
                  " decay_rate: 0.5 staircase: true }",
                  kLatest - 1),
@@ -184,8 +185,8 @@ TEST(LearningRateTest, Cosine) {
                {kQuarter, 9, 2}});
 }
 
-// Keras computed these in double, from a base of 0.1; where a rate is small its
-// last bits are those of a difference from 1.
+// Keras computed these in double, from a base of 0.1; a small rate has the last
+// bits of a difference from 1.
 TEST(LearningRateTest, AsKeras) {
   for (const ReferenceSchedule& schedule : kReferenceSchedules) {
     const proto::Optimizer config =
@@ -199,7 +200,7 @@ TEST(LearningRateTest, AsKeras) {
   }
 }
 
-// The worst that a config may say.
+// The most extreme values that a config may have.
 TEST(LearningRateTest, IsAlwaysANumberThatAFloatCanBe) {
   const float most = std::numeric_limits<float>::max();
   for (const char* base : {"1e-45", "1", "3.4028235e38"}) {

@@ -18,22 +18,22 @@ struct SeatOffer {
   PushId push;
   uint64_t examples = 0;
   float clip_factor = 1;
-  // Where it is known.
+  // Set if known.
   std::optional<double> loss;
   // There are no examples because loss or gradient was not finite.
   bool not_finite = false;
 };
 
-// Seats of replica r of M where N make a step: those of max(N, M) that are r
-// mod M.
+// The number of seats of replica r of M in steps of N replicas: of the seats 0
+// to max(N, M) - 1, those that are r mod M.
 uint32_t NumSeatsOf(uint32_t replica, uint32_t replicas_to_aggregate,
                     uint32_t total_num_replicas);
 
-// The open step: its seats and who fills them.
+// The open step: its seats and the offers that fill them.
 //
-// Of N = replicas_to_aggregate and M = total_num_replicas, a step has max(N, M)
-// seats; seat i belongs to the worker with replica index i mod M; N offers
-// close it (docs/protocol/life_of_a_step.md, step 4).
+// With N = replicas_to_aggregate and M = total_num_replicas, a step has max(N,
+// M) seats; seat i belongs to the worker with replica index i mod M; N offers
+// close the step (docs/protocol/life_of_a_step.md, step 4).
 //
 // Thread-compatible.
 class Step {
@@ -49,7 +49,7 @@ class Step {
   const SeatOffer* Find(uint32_t seat) const {
     return seats_[seat].has_value() ? &*seats_[seat] : nullptr;
   }
-  // The seat that `push`, which is that replica's, fills.
+  // The seat that `push`, made by `replica`, fills.
   std::optional<uint32_t> SeatOf(const PushId& push, uint32_t replica) const;
   void Fill(uint32_t seat, SeatOffer offer);
   // Vacates the seats that a life's pushes fill.
@@ -57,19 +57,19 @@ class Step {
   size_t num_offers() const { return num_offers_; }
   bool full() const { return num_offers_ >= replicas_to_aggregate_; }
 
-  // Replica indices with a seat that is empty, in order, each once.
+  // The replicas with an empty seat, in order, each once.
   std::vector<uint32_t> MissingReplicas() const;
 
-  // By seat; nothing in those that are empty.
+  // Indexed by seat; empty seats have no value.
   const std::vector<std::optional<SeatOffer>>& seats() const { return seats_; }
 
-  // Fills in S, the offers in the order of their seats, with their weights and
+  // Fills in S: the offers in the order of their seats, with their weights and
   // shares, and the divisors of both sums (weights.h).
   //
   // MEAN: gradients are averaged by their examples, each scaled by its clip
-  // factor. SUM: they are added, each scaled by its clip factor; one without
-  // examples has weight 0. Shares average by examples in either case, over the
-  // offers whose weight is not 0.
+  // factor. SUM: gradients are added, each scaled by its clip factor; one
+  // without examples has weight 0. In both cases, shares average by examples
+  // over the offers whose weight is not 0.
   void FillIn(proto::Consistency::Aggregation aggregation,
               proto::CommitRequest* commit) const;
 

@@ -92,7 +92,7 @@ TEST(StepTest, IsFullAtTheNthOffer) {
   for (const auto& c : kCases) {
     SCOPED_TRACE(testing::Message() << "N " << c.n << ", M " << c.m);
     Step step(GlobalStep(0), c.n, c.m);
-    // From the last seat: which seats they are does not matter.
+    // Filled from the last seat: it does not matter which seats are filled.
     for (uint32_t i = 0; i < c.n; ++i) {
       EXPECT_FALSE(step.full()) << "after " << i;
       const uint32_t seat = step.num_seats() - 1 - i;
@@ -143,15 +143,15 @@ TEST(StepTest, TheMeanAndWhatIsAveraged) {
        3,
        {1, 1, 1},
        3},
-      // Shares are of the examples alone.
+      // Shares depend on the examples alone.
       {"clipped",
        {Offer(0, 1, 16, 0.5f), Offer(1, 1, 48, 0.125f)},
        {0.5f, 0.375f},
        4,
        {1, 3},
        4},
-      // The mean's denominator keeps the clipped examples; what is averaged is
-      // averaged over those that count.
+      // The mean's denominator keeps the clipped examples; shares average over
+      // the offers that count.
       {"clipped to nothing",
        {Offer(0, 1, 32, 0.f), Offer(1, 1, 8), Offer(2, 1, 24)},
        {0, 1, 3},
@@ -176,7 +176,7 @@ TEST(StepTest, TheMeanAndWhatIsAveraged) {
   }
 }
 
-// Gradients are added whatever their batches; what is averaged stays a mean.
+// Gradients are added regardless of their batches; shares still form a mean.
 TEST(StepTest, TheSum) {
   const proto::CommitRequest commit =
       CommitOf(Filled({Offer(0, 1, 16, 0.5f), Offer(1, 1, 0), Offer(2, 1, 48),

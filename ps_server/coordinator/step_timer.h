@@ -11,12 +11,13 @@
 
 namespace holdfast {
 
-// Durations, counted by fixed bounds.
+// A histogram of durations, with fixed bounds.
 //
 // Thread-compatible.
 class DurationCounts {
  public:
-  // In seconds. Few, for each is a series where metrics are kept.
+  // In seconds. There are few, because each becomes a time series where metrics
+  // are stored.
   static constexpr std::array<double, 11> kBounds = {
       0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
 
@@ -24,43 +25,46 @@ class DurationCounts {
   void AddTo(proto::DurationHistogram* histogram) const;
 
  private:
-  // Up to each bound and above the one before; the last: above all.
+  // The counts of durations up to each bound and above the one before; the
+  // last, above all bounds.
   std::array<uint64_t, kBounds.size() + 1> counts_ = {};
   double sum_seconds_ = 0;
 };
 
-// Told of each step's way, with the times at which it came to the next stage.
+// Notified as each step passes from stage to stage, with the times.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
   virtual void OnStepOpened(GlobalStep step, absl::Time now) = 0;
-  // It was open, had the offers that it needs, and begins to be committed.
+  // The step opened at `opened`, had the offers that it needs at `complete`,
+  // and begins to be committed.
   virtual void OnStepClosed(GlobalStep step, absl::Time opened,
                             absl::Time complete, absl::Time now) = 0;
   virtual void OnStepCommitted(GlobalStep step, absl::Time closed,
                                absl::Time now) = 0;
 };
 
-// Where the time of a synchronous job's steps goes: collecting pushes, and
-// committing them. One step is collected while the one before is committed.
+// Measures where the time of a synchronous job's steps goes: collecting pushes,
+// and committing them. One step is collected while the previous one is
+// committed.
 //
 // Thread-compatible.
 class StepTimer {
  public:
-  // Who is told from here on; null: nobody.
+  // Sets the watch that is notified from now on; null for none.
   void SetWatch(StepWatch* watch) { watch_ = watch; }
 
-  // A step is open. Repeated, it is so from here on.
+  // A step is open. If the call is repeated, the last one counts.
   void OnOpened(GlobalStep step, absl::Time now);
-  // It has the offers that it needs.
+  // The open step has the offers that it needs.
   void OnComplete(absl::Time now) {
     if (!complete_.has_value()) complete_ = now;
   }
-  // It is made of what it has, and begins to be committed.
+  // The step is closed with the offers that it has, and begins to be committed.
   void OnClosed(absl::Time now);
   // Every shard has committed the step that was closed last.
   void OnCommitted(absl::Time now);
-  // A generation is over: what is under way does not count.
+  // A generation is over: steps in progress do not count.
   void Reset();
 
   void AddTo(proto::StepTimes* times) const;
@@ -70,7 +74,7 @@ class StepTimer {
   GlobalStep open_;
   std::optional<absl::Time> opened_;
   std::optional<absl::Time> complete_;
-  // When the step that is being committed was complete, and closed.
+  // When the step that is being committed was complete; closed_: when closed.
   std::optional<absl::Time> committing_since_;
   GlobalStep committing_;
   absl::Time closed_;

@@ -60,12 +60,12 @@ TEST_F(StepTimerTest, CollectsAndCommits) {
   EXPECT_DOUBLE_EQ(Times().collect().sum_seconds(), 2);
   EXPECT_EQ(Times().commit().counts(11), 1u);
   EXPECT_DOUBLE_EQ(Times().commit().sum_seconds(), 0.5);
-  // The second step was open since.
+  // The second step has been open since then.
   timer_.OnClosed(After(1));
   EXPECT_DOUBLE_EQ(Times().collect().sum_seconds(), 2 + 1.5);
 }
 
-// A step may be complete while the one before is still being committed.
+// A step may be complete while the previous one is still being committed.
 TEST_F(StepTimerTest, AStepIsCompleteBeforeItCanBeClosed) {
   Open();
   timer_.OnClosed(After(1));

@@ -11,7 +11,7 @@ void StopOrder::Ask(const proto::StopRequest& request,
                     Reply<proto::StopResponse> reply) {
   if (job_->ended()) return Tell(std::move(reply));
   asked_ = true;
-  // One that was to wait for a checkpoint may be told not to.
+  // A stop that was to wait for a checkpoint may later be told not to.
   without_checkpoint_ = without_checkpoint_ || request.without_checkpoint();
   if (request.wait_ms() == 0 || parked_.full()) return Tell(std::move(reply));
   parked_.Park({}, std::move(reply),
@@ -54,7 +54,7 @@ std::string StopOrder::Describe() const {
   if (job_->archive == nullptr) {
     return absl::StrCat(text,
                         ", and nothing was saved: started again, it "
-                        "begins anew");
+                        "begins from scratch");
   }
   if (durable < step) absl::StrAppend(&text, " without a checkpoint");
   absl::StrAppend(&text,
@@ -64,7 +64,7 @@ std::string StopOrder::Describe() const {
   } else if (durable > 0) {
     absl::StrAppend(&text, "goes on from step ", durable);
   } else {
-    absl::StrAppend(&text, "begins anew");
+    absl::StrAppend(&text, "begins from scratch");
   }
   return text;
 }

@@ -13,27 +13,28 @@
 
 namespace holdfast {
 
-// An operator's wish that the job stops and can go on later, and the calls that
-// wait for that (docs/protocol/recovery.md, E1 to E4). It outlives generations,
-// and ends with the coordinator's life.
+// An operator's order to stop the job so that it can be resumed later, and the
+// calls that wait for this (docs/protocol/recovery.md, E1 to E4). It outlives
+// generations, and ends with the coordinator's life.
 //
 // Thread-compatible.
 class StopOrder {
  public:
   StopOrder(Job* job, const Save* save) : job_(job), save_(save) {}
 
-  // [E1] The job is to stop from now on. The call is parked until it has ended.
+  // [E1] Orders the job to stop. The call is parked until the job has ended.
   void Ask(const proto::StopRequest& request, Reply<proto::StopResponse> reply);
-  // Only answers.
+  // Only answers the call.
   void Tell(Reply<proto::StopResponse> reply);
   bool asked() const { return asked_; }
-  // Whoever asked does without a checkpoint.
+  // Whether the operator has waived the last checkpoint.
   bool without_checkpoint() const { return without_checkpoint_; }
 
   void AnswerAll();
   void AnswerDue();
 
-  // [E4] Of a job that is STOPPED: at which step, and what goes on from where.
+  // [E4] Describes a job that is STOPPED: at which step, and where it can be
+  // resumed.
   std::string Describe() const;
 
  private:

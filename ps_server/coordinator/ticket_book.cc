@@ -51,7 +51,7 @@ absl::Status TicketBook::CheckMayTake(const proto::TakeTicketRequest& request,
     const PushId told{push.from, PushSequence(spent.sequence())};
     if (!pool_->Find(told).has_value() && !verdicts.Find(told).has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          told.ToString(), " is told as spent, but has no ticket"));
+          told.ToString(), " is reported as spent, but has no ticket"));
     }
   }
   if (request.sequence() == 0 || pool_->Find(push).has_value()) {
@@ -74,11 +74,11 @@ absl::Status TicketBook::CheckMayTake(const proto::TakeTicketRequest& request,
     }
     if (push.sequence > last.next()) {
       return absl::FailedPreconditionError(
-          absl::StrCat(push.ToString(), ": expected is push ",
-                       last.next().value(), ": sequences rise by one"));
+          absl::StrCat(push.ToString(), ": expected push ", last.next().value(),
+                       ": sequences rise by one"));
     }
   }
-  // Those that this very request says to be spent are held no longer.
+  // Tickets that this request reports as spent are no longer held.
   std::set<PushSequence> held;
   for (const auto& [sequence, ticket] : pool_->OutWith(push.from)) {
     held.insert(sequence);
@@ -92,7 +92,7 @@ absl::Status TicketBook::CheckMayTake(const proto::TakeTicketRequest& request,
   if (held.size() >= most) {
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": the worker holds or waits for ",
-                     held.size(), " tickets, at most ", most));
+                     held.size(), " tickets, but may have at most ", most));
   }
   return absl::OkStatus();
 }
@@ -111,7 +111,7 @@ size_t TicketBook::MaxTickets(const Worker& worker) const {
 bool TicketBook::MayBegin(const PushId& push) const {
   if (!declared_->asynchronous()) return true;
   const Worker& worker = workers_.at(push.from.worker);
-  // One may be told as spent before those that it followed.
+  // A push may be reported as spent before earlier ones.
   const auto& out = pool_->OutWith(push.from);
   if (!out.empty() && push.sequence.value() - out.begin()->first.value() >=
                           MaxTickets(worker)) {
@@ -123,9 +123,10 @@ bool TicketBook::MayBegin(const PushId& push) const {
   return begun <= live_.slowest() + mode.staleness_bound();
 }
 
-// A life's tickets, out or spent, only become more while it has a request
-// parked; so what was out of bound stays so until the slowest worker's clock
-// rises, or, where it was too far ahead of a ticket, until Book.
+// The number of a life's tickets, out or spent, only grows while the life has a
+// parked request. So a request that is out of bound stays so until the slowest
+// worker's clock rises or, if it was too far ahead of a ticket that is out,
+// until Book.
 const TicketBook::Parked::Call* TicketBook::NextInBound() {
   if (live_.slowest() > out_of_bound_at_) out_of_bound_through_ = 0;
   out_of_bound_at_ = live_.slowest();
@@ -161,7 +162,7 @@ std::optional<TicketPool::Out> TicketBook::Book(const PushId& push) {
   Worker& worker = workers_.at(push.from.worker);
   ++worker.clock;
   if (worker.live) live_.Set(push.from.worker, worker.clock);
-  // A request of the worker that this ticket alone has held up.
+  // This ticket alone may have held up a request of the same worker.
   for (const auto* parked :
        parked_.Between(FirstOf(push.from), LastOf(push.from))) {
     if (MayBegin(parked->key)) {

@@ -23,7 +23,7 @@ PushId Push(uint32_t worker, uint64_t sequence) {
 
 class TicketBookTest : public ::testing::Test {
  protected:
-  // A job of so many tickets, whose two workers have joined.
+  // A job of `tickets` tickets, whose two workers have joined.
   void Begin(uint64_t tickets, std::optional<uint32_t> bound = std::nullopt) {
     proto::Declaration declaration;
     auto& mode = *declaration.mutable_consistency()->mutable_asynchronous();
@@ -44,7 +44,8 @@ class TicketBookTest : public ::testing::Test {
     book_.parked()->ParkLatest(
         push, [](const auto&) {}, absl::Time());
   }
-  // As "0#1:0": worker, sequence and ticket of those that get one now.
+  // Worker, sequence and ticket of the requests that are granted now, like
+  // "0#1:0".
   std::vector<std::string> Grant() {
     std::vector<std::string> granted;
     while (const auto call = book_.GrantNext(/*loss_scale=*/8)) {
@@ -85,7 +86,7 @@ TEST_F(TicketBookTest, WhatIsReturnedGoesToWhoWaits) {
 TEST_F(TicketBookTest, SequencesRiseByOne) {
   Begin(10);
   EXPECT_TRUE(Fails(Check(Push(0, 2)), absl::StatusCode::kFailedPrecondition,
-                    {"expected is push 1"}));
+                    {"expected push 1"}));
   Ask(Push(0, 1));
   Ask(Push(0, 2));
   EXPECT_TRUE(Fails(Check(Push(0, 3)), absl::StatusCode::kResourceExhausted,

@@ -10,8 +10,8 @@
 
 namespace holdfast {
 
-// How long the job waits: as it is declared, or where it does not say as the
-// ps was started.
+// How long the job waits: as declared or, if the declaration does not say, by
+// the flags of the ps.
 //
 // Thread-compatible.
 class Timeouts {

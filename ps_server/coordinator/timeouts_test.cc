@@ -43,7 +43,7 @@ TEST_F(TimeoutsTest, ThoseOfThePsUntilADeclarationBringsItsOwn) {
 
 TEST_F(TimeoutsTest, WhatADeclarationDoesNotSayIsAsBefore) {
   proto::Timeouts declared;
-  // Nobody who is lost is waited for.
+  // Lost tasks are not waited for.
   declared.set_recovery_seconds(0);
   Declare(declared);
   EXPECT_EQ(timeouts_.Start(), absl::Seconds(1));

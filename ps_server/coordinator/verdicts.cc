@@ -38,10 +38,10 @@ absl::Status Verdicts::CheckSpent(const proto::SpentTicket& spent,
                                   const PushId& push) const {
   const absl::Status status = receipts_->CheckApplied(push, spent.receipts());
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(status.message(),
-                                   "; it is told as spent, so its worker is "
-                                   "shut out"));
+  return absl::Status(
+      status.code(), absl::StrCat(status.message(),
+                                  "; it is reported as spent, so its worker is "
+                                  "fenced"));
 }
 
 }  // namespace holdfast

@@ -16,23 +16,22 @@
 
 namespace holdfast {
 
-// What the coordinator has decided about pushes of a generation, for as long as
-// their workers may ask; and the receipts by which a worker proves what it says
-// of a push before that is believed (docs/protocol/life_of_a_step.md,
-// Receipts).
+// The coordinator's verdicts on the pushes of a generation, kept for as long as
+// their workers may ask; and the receipts by which a worker must prove what it
+// claims about a push (docs/protocol/life_of_a_step.md, Receipts).
 //
 // Thread-compatible.
-// Invariant: a push that was given a verdict gets the same one.
+// Invariant: the verdict on a push never changes.
 class Verdicts {
  public:
-  // A generation is over: nothing is known, and no receipt is right.
+  // A generation is over: forgets all verdicts, and no receipt is valid.
   void Reset();
   // The shards of a generation are being restored. Returns the key of its
   // receipts, which they need.
   std::string MakeReceipts(const std::string& secret, Generation generation,
                            const JobDeclaration& declared, uint32_t num_ps);
 
-  // Those of Ledger.
+  // The methods of Ledger.
   std::optional<proto::Verdict> Find(const PushId& push) const {
     return ledger_.Find(push);
   }
@@ -48,13 +47,16 @@ class Verdicts {
   void Forget(const WorkerLife& from) { ledger_.Forget(from); }
   size_t size() const { return ledger_.size(); }
 
-  // [P1] That the push, if it changes anything, is held wherever it has to be.
+  // [P1] Checks that the push, if it changes anything, is held by every shard
+  // that must hold it.
   absl::Status CheckHeld(const proto::ContributeRequest& request,
                          const PushId& push) const;
-  // [P3] That a push which is told as spent was applied by every shard.
+  // [P3] Checks that every shard has applied the push that is reported as
+  // spent.
   absl::Status CheckSpent(const proto::SpentTicket& spent,
                           const PushId& push) const;
-  // [P2] These are the scalars of the ticket that the push holds.
+  // [P2] A receipt which states that `scalars` are those of the ticket that the
+  // push holds.
   uint64_t ReceiptOfTicket(const PushId& push,
                            const Receipts::Scalars& scalars) const {
     return receipts_->OfTicket(push, scalars);
@@ -65,7 +67,7 @@ class Verdicts {
   std::optional<Receipts> receipts_;
 };
 
-// 1 where the worker did not say.
+// The request's clip factor; 1 if the worker did not set it.
 float ClipFactorOf(const proto::ContributeRequest& request);
 
 }  // namespace holdfast

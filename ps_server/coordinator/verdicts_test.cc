@@ -22,7 +22,7 @@ class VerdictsTest : public ::testing::Test {
     variable.set_dtype(proto::FLOAT32);
     ASSERT_TRUE(declared_.Set(declaration).ok());
   }
-  // What ps 0, which holds all, gives in that generation.
+  // The receipts that ps 0, which holds everything, gives in that generation.
   Receipts ReceiptsOf(Generation generation) {
     const std::string key =
         verdicts_.MakeReceipts(secret_, generation, declared_, 1);
@@ -75,7 +75,7 @@ TEST_F(VerdictsTest, WhatIsSpentIsProvenToBeApplied_P3) {
   proto::SpentTicket spent;
   spent.add_receipts(old.Applied(0, kPush));
   EXPECT_TRUE(Fails(verdicts_.CheckSpent(spent, kPush), kNotProven,
-                    {"wrong", "so its worker is shut out"}));
+                    {"wrong", "so its worker is fenced"}));
   spent.set_receipts(0, receipts.Applied(0, kPush));
   EXPECT_TRUE(verdicts_.CheckSpent(spent, kPush).ok());
 }

@@ -29,7 +29,7 @@ TEST(WeightsTest, OfAMean) {
       // A worker with nothing to give does not thin out the others.
       {"without examples", {{0}, {30}, {10}}, {0, 3, 1}, 4},
       {"nobody has examples: not 0 / 0", {{0}, {0}}, {0, 0}, 1},
-      // 2^16 in all is the most that is divided by.
+      // A total of 2^16 is the greatest divisor.
       {"the greatest divisor", {{1}, {65535}}, {1, 65535}, 65536},
       // float(1 / 65537) and float(65536 / 65537), in rational arithmetic:
       // 0x1.fffep-17 and 0x1.fffep-1.

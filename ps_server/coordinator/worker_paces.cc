@@ -8,8 +8,8 @@
 namespace holdfast {
 namespace {
 
-// Of the lower half the slowest: of two workers, the faster one, so that the
-// other can be slow.
+// The lower median: of two workers the faster one, so that the other can be
+// slow.
 double MedianOf(std::vector<double>* values) {
   const auto middle = values->begin() + (values->size() - 1) / 2;
   std::nth_element(values->begin(), middle, values->end());
@@ -137,8 +137,8 @@ std::vector<WorkerPaces::Change> WorkerPaces::Judge(
     return compare && sight.owes &&
            now - OwesSince(workers_[sight.replica], sight) > patience;
   };
-  // A shard that stands still, or a checkpoint, holds up everybody: until
-  // somebody's push is done again.
+  // A stalled shard, or a checkpoint, holds up all workers, until one of them
+  // completes a push again.
   const auto is_held_up = [&](const Sight& sight) {
     return sight.owes && workers_[sight.replica].done_at < all_overdue_at_;
   };

@@ -46,7 +46,7 @@ class WorkerPacesTest : public ::testing::Test {
   double SecondsPerPush(uint32_t worker) const {
     return Pace(worker).seconds_per_push();
   }
-  // As "1 slow: ...", "0 not slow".
+  // Changes like "1 slow: ..." and "0 not slow".
   std::vector<std::string> Judge(std::vector<WorkerPaces::Sight> live = {}) {
     if (live.empty()) {
       for (uint32_t w = 0; w < num_workers_; ++w) live.push_back({w});
@@ -60,7 +60,7 @@ class WorkerPacesTest : public ::testing::Test {
     return changes;
   }
 
-  // What is seen for long enough.
+  // The changes that two judgments in a row bring.
   std::vector<std::string> JudgeTwice() {
     EXPECT_THAT(Judge(), IsEmpty());
     return Judge();
@@ -130,7 +130,7 @@ TEST_F(WorkerPacesTest, AStepWhoseOpeningIsForgotten) {
   // 3000 x 0.25 s since the push before.
   paces_.OnOffer(0, GlobalStep(100), false, now_);
   EXPECT_FLOAT_EQ(SecondsPerPush(0), 750);
-  // Of a step that is remembered: that is not when this push was begun.
+  // The opening time of this step is known, but the push began later.
   paces_.OnOffer(0, GlobalStep(2990), false, now_);
   EXPECT_FLOAT_EQ(SecondsPerPush(0), 375);
 }
@@ -142,7 +142,7 @@ TEST_F(WorkerPacesTest, ShareOfStepsThatWaitedForAWorker) {
   for (int i = 0; i < 100; ++i) Step({3, 2});
   EXPECT_EQ(Pace(0).last_share(), 1);
   EXPECT_EQ(Pace(1).last_share(), 0);
-  // What a new life finds of the place.
+  // The state that a new life takes over.
   paces_.OnJoined(0, now_);
   EXPECT_EQ(Pace(0).last_share(), 1);
 }
@@ -155,7 +155,7 @@ TEST_F(WorkerPacesTest, AsynchronousFromTicketToTicket) {
     granted = now_;
   }
   EXPECT_FLOAT_EQ(SecondsPerPush(0), 2);
-  // What it waits for a ticket does not count.
+  // Time spent waiting for a ticket does not count.
   for (size_t i = 0; i < WorkerPaces::kPushes; ++i) {
     Pass(10);
     granted = now_;
@@ -250,10 +250,10 @@ TEST_F(WorkerPacesTest, NobodyIsToBlameWhenNobodyPushes) {
     Pass(1);
     EXPECT_THAT(Judge({{0, true}, {1, true}}), IsEmpty());
   }
-  // It goes on, and one is faster than the other.
+  // The shard continues, and one worker is faster than the other.
   Pass(0.1);
   paces_.OnOffer(0, step_, true, now_);
-  // What it waited for the shard is not its own time.
+  // Time spent waiting for the shard does not count as the worker's own.
   EXPECT_LT(SecondsPerPush(0), 0.5);
   EXPECT_THAT(Judge({{0}, {1, true}}), IsEmpty());
   Pass(3);

@@ -20,7 +20,7 @@ absl::StatusOr<Done> ToDone(const absl::Status& status) {
   return Done();
 }
 
-// Of two journals, or none.
+// Whether both are the same journal, or neither is one.
 bool Same(const std::optional<proto::Journal>& a,
           const std::optional<proto::Journal>& b) {
   if (!a.has_value() || !b.has_value()) return a.has_value() == b.has_value();
@@ -51,8 +51,8 @@ DirectoryArchive::ReadOwnJournal() {
   if (!Same(journal, written_)) {
     return absl::AbortedError(
         absl::StrCat("the journal in ", directory_.path(),
-                     " is not the one that was written here last: another "
-                     "coordinator has taken the directory over"));
+                     " is not the one that this coordinator wrote last: "
+                     "another coordinator has taken over the directory"));
   }
   return journal;
 }
@@ -111,8 +111,9 @@ void DirectoryArchive::SetAside(const proto::CheckpointName& name) {
   thread_.Post([this, name] {
     to_set_aside_.push_back(name);
     if (absl::Status status = MoveAside(); !status.ok()) {
-      LOG(WARNING) << "a checkpoint that cannot be read is not set aside yet: "
-                   << status;
+      LOG(WARNING)
+          << "could not yet set aside a checkpoint that cannot be read: "
+          << status;
     }
   });
 }
@@ -126,7 +127,7 @@ absl::Status DirectoryArchive::MoveAside() {
       LOG(WARNING) << "a checkpoint that cannot be read is kept as " << *moved;
       continue;
     }
-    // One that is not there may be seen later.
+    // A checkpoint that is not there may become visible later.
     if (!absl::IsNotFound(moved.status())) result.Update(moved.status());
     left.push_back(name);
   }
@@ -143,7 +144,7 @@ void DirectoryArchive::RemoveOthers(const proto::CheckpointName* under_way) {
   if (under_way != nullptr) spared = *under_way;
   thread_.Post([this, spared] {
     if (absl::Status status = Remove(spared); !status.ok()) {
-      LOG(WARNING) << "old checkpoints are not removed: " << status;
+      LOG(WARNING) << "failed to remove old checkpoints: " << status;
     }
   });
 }
@@ -159,9 +160,9 @@ void DirectoryArchive::KeepBest(const proto::CheckpointName& name,
 void DirectoryArchive::RemoveOthersOfBest() {
   thread_.Post([this] {
     if (absl::Status status = RemoveOfBest(); !status.ok()) {
-      LOG(WARNING) << "checkpoints that are not among the best any more are "
-                      "not removed: "
-                   << status;
+      LOG(WARNING)
+          << "failed to remove checkpoints that are no longer among the best: "
+          << status;
     }
   });
 }
@@ -241,11 +242,11 @@ absl::Status DirectoryArchive::Remove(
   ForgetOthersNeeds(known);
   auto stay = WithNeeded(directory_, known.checkpoints(), known.declaration());
   if (!stay.ok()) return stay.status();
-  // What it needs is the last durable one, and what that one needs.
+  // The checkpoint in progress needs the last durable one, and what that needs.
   if (under_way.has_value()) stay->insert(FolderName(*under_way));
   for (const auto& name : to_set_aside_) stay->insert(FolderName(name));
   for (const proto::CheckpointName& name : *names) {
-    // One that cannot be removed does not keep the others.
+    // A checkpoint that cannot be removed does not keep the others.
     if (stay->count(FolderName(name)) == 0) {
       result.Update(directory_.Remove(name));
     }

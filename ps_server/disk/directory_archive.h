@@ -18,25 +18,26 @@
 
 namespace holdfast {
 
-// The coordinator's part of a checkpoint directory, on a thread of its own.
+// The coordinator's access to a checkpoint directory, on a thread of its own.
 //
-// The directory's lock keeps a second coordinator out; where it does not, as on
-// a file system without locks, the journal does: it is replaced, and
-// checkpoints are removed, only while it is the one that was written here last.
+// The directory's lock keeps a second coordinator out. If it does not, as on a
+// file system without locks, the journal does: the journal is replaced, and
+// checkpoints are removed, only while it is the one that this object wrote
+// last.
 //
 // Thread-compatible: called from the coordinator's strand.
 class DirectoryArchive final : public Archive {
  public:
-  // `journal` as it was read; absent where there is none. The coordinator lives
-  // on `home`: replies are posted there. It must outlive this object.
+  // `journal`: as it was read; absent if there is none. `home`: the
+  // coordinator's strand, to which replies are posted; must outlive this
+  // object.
   DirectoryArchive(CheckpointDirectory directory,
                    std::optional<proto::Journal> journal, Strand* home);
-  // Does what was asked for, however long the disk takes; nobody is told any
-  // more.
+  // Finishes what was asked for, however long the disk takes, without replies.
   ~DirectoryArchive() override = default;
 
-  // False when what was asked for is not done after `patience`: then this
-  // object, `home` and the file system have to outlive the process.
+  // Returns false if what was asked for is not done within `patience`; this
+  // object, `home` and the file system must then not be destroyed.
   bool Stop(absl::Duration patience);
 
   void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override;
@@ -59,13 +60,13 @@ class DirectoryArchive final : public Archive {
   // The journal on the disk. Errors: ABORTED when it is not ours.
   absl::StatusOr<std::optional<proto::Journal>> ReadOwnJournal();
   absl::Status ReplaceJournal(const proto::Journal& journal);
-  // Errors: the first of those that could not be moved.
+  // Errors: the error of the first checkpoint that could not be moved.
   absl::Status MoveAside();
-  // Folders that a checkpoint needs by its chain: none where its manifest is
-  // damaged or not there. Errors: when the manifest cannot be read now.
+  // The folders that a checkpoint's chain needs; none if its manifest is
+  // damaged or missing. Errors: when the manifest cannot be read at the moment.
   absl::StatusOr<FolderNames> NeedsOf(const CheckpointDirectory& directory,
                                       const proto::CheckpointName& name);
-  // Folders of `kept`, and those that these need. Errors: as above.
+  // The folders of `kept`, and those that they need. Errors: as NeedsOf.
   absl::StatusOr<FolderNames> WithNeeded(const CheckpointDirectory& directory,
                                          const Checkpoints& kept,
                                          const proto::Declaration& declaration);
@@ -76,14 +77,14 @@ class DirectoryArchive final : public Archive {
   const CheckpointDirectory directory_;
   Strand* const home_;
 
-  // Used by the thread alone. What stands on the disk is the first or, where
-  // writing it failed, perhaps the second.
+  // Used only by the thread. The disk has `written_` or, if writing failed,
+  // perhaps `attempted_`.
   std::optional<proto::Journal> written_;
   std::optional<proto::Journal> attempted_;
-  // Checkpoints that are set aside, but could not be moved yet.
+  // Checkpoints to be set aside that could not be moved yet.
   std::vector<proto::CheckpointName> to_set_aside_;
-  // Of checkpoints that the journal names, by folder; a manifest that is there
-  // does not change.
+  // What NeedsOf found for checkpoints that the journal names, by folder; an
+  // existing manifest does not change.
   std::map<std::string, FolderNames> needs_;
   Strand thread_{"archive"};
 };

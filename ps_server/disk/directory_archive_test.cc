@@ -44,7 +44,7 @@ class DirectoryArchiveTest : public ::testing::Test {
   CheckpointDirectory Directory() {
     return *CheckpointDirectory::Open("/checkpoints", &files_);
   }
-  // As by a process that has found the journal as it is.
+  // An archive as made by a process that finds the journal as it is.
   std::unique_ptr<DirectoryArchive> Begin() {
     std::optional<proto::Journal> journal;
     if (auto found = Directory().ReadJournal(); found.ok()) journal = *found;
@@ -82,7 +82,7 @@ class DirectoryArchiveTest : public ::testing::Test {
     for (const auto& name : *names) steps.push_back(name.step());
     return steps;
   }
-  // What was asked for before is done.
+  // Waits until everything asked for before is done.
   static void Flush(Archive& archive) {
     Read(archive, Name(1, 1)).IgnoreError();
   }
@@ -118,7 +118,8 @@ TEST_F(DirectoryArchiveTest, AnotherCoordinatorsJournalStands) {
   EXPECT_EQ(Generation(), 2u);
 }
 
-// After an error the old or the new one stands; either is ours.
+// After an error the journal is the old or the new one; both are the archive's
+// own.
 TEST_F(DirectoryArchiveTest, AfterAnErrorItGoesOnFromWhatStands) {
   const auto archive = Begin();
   ASSERT_TRUE(Write(*archive, JournalOf(1)).ok());
@@ -160,7 +161,7 @@ TEST_F(DirectoryArchiveTest, TheHistoryIsThatOfTheJournalsOwner) {
   history.add_points()->set_step(7);
   ASSERT_TRUE(Write(*archive, history).ok());
   EXPECT_EQ(Directory().ReadHistory()->points_size(), 1);
-  // What is removed are checkpoints.
+  // Only checkpoints are removed.
   archive->RemoveOthers(nullptr);
   Flush(*archive);
   EXPECT_EQ(Directory().ReadHistory()->points_size(), 1);
@@ -214,7 +215,7 @@ TEST_F(DirectoryArchiveTest, WhatIsSetAsideIsNotRemoved) {
     *manifest.mutable_name() = Name(1, step);
     ASSERT_TRUE(Write(*archive, manifest).ok());
   }
-  // Where it cannot be renamed it stays as it is.
+  // A checkpoint that cannot be renamed stays as it is.
   files_.FailWrite(1, absl::UnavailableError("a stale view"));
   archive->SetAside(Name(1, 2));
   ASSERT_TRUE(Write(*archive, JournalOf(1, {Name(1, 1)})).ok());
@@ -330,7 +331,7 @@ TEST_F(ChainsOfArchiveTest, WhileAManifestCannotBeReadNothingIsRemoved) {
   Flush(*archive);
   EXPECT_THAT(Steps(), ElementsAre(4, 5));
   EXPECT_THAT(BestSteps(), ElementsAre(1, 2));
-  // What it needs is known by now.
+  // What the checkpoint needs is known by now.
   files_.SetReadFails("MANIFEST", absl::UnavailableError("input/output error"));
   proto::Manifest manifest;
   *manifest.mutable_name() = Name(1, 9);
@@ -369,7 +370,7 @@ TEST_F(ChainsOfArchiveTest, OneWithoutItsChainIsNotAmongTheBest) {
                       archive->KeepBest(Name(1, 3), std::move(reply));
                     }).status(),
                     absl::StatusCode::kDataLoss,
-                    {"needs g0001-step00000001, which is not there"}));
+                    {"needs g0001-step00000001, which is missing"}));
 }
 
 TEST_F(DirectoryArchiveTest, WithAnotherCoordinatorsJournalNothingIsRemoved) {

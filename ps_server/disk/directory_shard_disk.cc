@@ -111,10 +111,10 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
   const int all = declaration.variables_size() + declaration.tables_size();
   const int warm = all - others.size();
   if (warm == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("warm start from ", folder,
-                     ": it has no variable of the name and shape of one of "
-                     "this job's, and no such table"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "warm start from ", folder,
+        ": none of this job's variables is there with the same name and shape, "
+        "and no table with the same name and row length"));
   }
   absl::flat_hash_set<std::string> with_their_slots;
   if (with_slots) {
@@ -154,7 +154,7 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
     if (!status.ok()) return status;
   }
   LOG(INFO) << "warm start from " << folder << ": " << warm << " of " << all
-            << " variables and tables are from there"
+            << " variables and tables were taken from there"
             << (others.empty() ? "" : ", not ") << absl::StrJoin(others, ", ");
   return absl::OkStatus();
 }
@@ -191,10 +191,10 @@ void DirectoryShardDisk::Save(const proto::CheckpointName& name,
                 progress = save_progress_,
                 reply = ReplyOn(home_, std::move(reply))]() mutable {
     const auto go_on = [&] {
-      if (save != saves_) return absl::AbortedError("nobody needs it any more");
+      if (save != saves_) return absl::AbortedError("it is no longer needed");
       return CheckNotStopping();
     };
-    // The snapshot is gone at the end of the expression.
+    // The snapshot is destroyed at the end of the expression.
     auto written =
         Write(name, num_ps, std::move(snapshot), go_on, progress.get());
     reply(std::move(written));
@@ -281,7 +281,7 @@ absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
     bytes.clear();
     const StoredBucket contents = table.AppendBucket(bucket, &bytes);
     status = writer->AppendBucket(contents, bytes);
-    // Of all rows, as they are all looked at.
+    // Counts all rows, because all of them are looked at.
     progress->done += contents.all_rows * row_bytes +
                       contents.all_candidates * sizeof(RowHeader);
   }
@@ -296,7 +296,7 @@ void DirectoryShardDisk::Load(const LoadOptions& options,
                  reply = ReplyOn(home_, std::move(reply))]() mutable {
     const auto go_on = [&] {
       if (load != loads_) {
-        return absl::AbortedError("another loading has taken its place");
+        return absl::AbortedError("another load has replaced it");
       }
       return CheckNotStopping();
     };
@@ -362,11 +362,11 @@ absl::Status DirectoryShardDisk::CheckDirectory(uint64_t nonce) const {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "checkpoint directory ", directory_.path(),
-      " is not that of /job:ps/task:0: ",
-      journal.ok() ? absl::StrCat("its number is ", journal->directory_nonce(),
+      " is not the one of /job:ps/task:0: ",
+      journal.ok() ? absl::StrCat("its nonce is ", journal->directory_nonce(),
                                   ", not ", nonce)
                    : "it has no journal",
-      "; all ps have to see one directory"));
+      "; all ps must see the same directory"));
 }
 
 }  // namespace holdfast

@@ -17,21 +17,21 @@
 
 namespace holdfast {
 
-// The shard's part of a checkpoint directory. One thread saves and one loads,
-// so that a recovery does not wait for a share that nobody needs any more.
+// The shard's access to a checkpoint directory. One thread saves and another
+// loads, so that a recovery does not wait for a share that is no longer needed.
 //
 // Thread-compatible: called from the shard's strand.
 class DirectoryShardDisk final : public ShardDisk {
  public:
-  // Of ps task `ps`, whose shard lives on `home`: replies are posted there. It
-  // must outlive this object.
+  // `ps`: the index of this ps task. `home`: its shard's strand, to which
+  // replies are posted; must outlive this object.
   DirectoryShardDisk(CheckpointDirectory directory, uint32_t ps, Strand* home);
   // Stops, and waits for the disk however long it takes.
   ~DirectoryShardDisk() override;
 
-  // Breaks off what is under way; who has no reply yet gets none. False when
-  // the disk has not let go of it after `patience`: then this object, `home`
-  // and the file system have to outlive the process.
+  // Aborts what is in progress; pending requests get no reply. Returns false if
+  // the disk has not come to an end within `patience`; this object, `home` and
+  // the file system must then not be destroyed.
   bool Stop(absl::Duration patience);
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
@@ -42,15 +42,15 @@ class DirectoryShardDisk final : public ShardDisk {
   proto::DiskProgress LoadProgress() const override;
 
  private:
-  // Says whether to go on; asked between chunks.
+  // Called between chunks; an error ends the work.
   using GoOn = absl::FunctionRef<absl::Status()>;
-  // Of one Save or Load, whose thread counts.
+  // The progress of one Save or Load, counted by its thread.
   struct Progress {
     std::atomic<uint64_t> done{0};
     std::atomic<uint64_t> total{0};
   };
 
-  // Lets `snapshot` go as it returns.
+  // Releases `snapshot` when it returns.
   absl::StatusOr<proto::DataFile> Write(const proto::CheckpointName& name,
                                         uint32_t num_ps, ShardSnapshot snapshot,
                                         GoOn go_on, Progress* progress) const;
@@ -58,7 +58,7 @@ class DirectoryShardDisk final : public ShardDisk {
                                   Progress* progress) const;
   static absl::Status WriteTable(const TableSnapshot& table, GoOn go_on,
                                  Progress* progress, DataFileWriter* writer);
-  // What of `state` is in files.
+  // Reads the part of `state` that is in files.
   absl::Status ReadCheckpoint(const LoadOptions& options,
                               const proto::Declaration& declaration, GoOn go_on,
                               Progress* progress, ShardState* state) const;
@@ -70,10 +70,10 @@ class DirectoryShardDisk final : public ShardDisk {
   const uint32_t ps_;
   Strand* const home_;
   std::atomic<bool> stopping_{false};
-  // Count calls of Save and AbandonSave, and of Load.
+  // The number of calls of Save and AbandonSave, and of Load.
   std::atomic<uint64_t> saves_{0};
   std::atomic<uint64_t> loads_{0};
-  // Of the last of each. Only `home` exchanges them.
+  // Progress of the last Save and of the last Load. Replaced only on `home`.
   std::shared_ptr<Progress> save_progress_ = std::make_shared<Progress>();
   std::shared_ptr<Progress> load_progress_ = std::make_shared<Progress>();
   Strand saving_{"disk save"};

@@ -24,7 +24,8 @@ namespace {
 
 constexpr absl::StatusCode kNotReady = absl::StatusCode::kFailedPrecondition;
 
-// "user" admits, expires and evicts; "item" does not. Beside them variable "w".
+// "user" admits, expires and evicts rows; "item" does not. There is also a
+// variable, "w".
 proto::Declaration MakeDeclaration() {
   return ParseText<proto::Declaration>(R"(
       seed: 42
@@ -64,7 +65,7 @@ proto::CheckpointName Name(uint64_t step) {
 // The states of all ps.
 using States = std::vector<ShardState>;
 
-// `since`: with what has changed since then alone.
+// `since`: the snapshot has only what has changed since then.
 ShardSnapshot SnapshotOf(const ShardState& state,
                          std::optional<GlobalStep> since = std::nullopt) {
   ShardSnapshot snapshot{state.store->Snapshot(), {}};
@@ -124,8 +125,8 @@ class TablesTest : public ::testing::Test {
       disk.Save(Name(step), num_ps, std::move(snapshot), std::move(reply));
     });
   }
-  // The checkpoint of `step`; with what has changed since the last of those in
-  // `chain`, which are the steps of those that it needs.
+  // Saves the checkpoint of `step`: only what has changed since the last of
+  // `chain`, the steps of the checkpoints that it needs; all if that is empty.
   void SaveAll(const States& states, uint64_t step,
                const std::vector<uint64_t>& chain = {}) {
     proto::Manifest manifest;
@@ -170,7 +171,7 @@ class TablesTest : public ::testing::Test {
       }
     }
   }
-  // Of 2 ps, after so many steps.
+  // The states of 2 ps after `steps` steps.
   States StatesAfter(int steps) {
     States states = LoadAll(OptionsFor(2));
     for (int step = 0; step < steps; ++step) StepAll({&states});
@@ -229,7 +230,7 @@ TEST_F(TablesTest, AChainIsRestoredOnAnyNumberOfPs_B15) {
       EXPECT_TRUE(ContentsOf(LoadAll(From(step, num_ps))) ==
                   ContentsOf(states));
     }
-    // It goes on with another number of ps.
+    // The job goes on with another number of ps.
     if (step == 30) {
       states = LoadAll(From(step, 3));
       keep_changes(states);
@@ -375,11 +376,11 @@ TEST_F(TablesTest, RowsThatAreDamagedAreFound) {
   memory_.SetContents(path, damaged);
   EXPECT_TRUE(Fails(Load(0, From(5, 1)).status(), absl::StatusCode::kDataLoss,
                     {path, "table \"user\"", "rows of buckets 8"}));
-  // None of its buckets are read.
+  // None of the damaged buckets are read.
   EXPECT_TRUE(Load(0, From(5, 2)).ok());
   memory_.SetContents(path, contents);
 
-  // Whole, but of a later step than the checkpoint.
+  // Undamaged, but of a later step than the checkpoint.
   SaveAll(StatesAfter(5), 3);
   EXPECT_TRUE(
       Fails(Load(0, From(3, 1)).status(), absl::StatusCode::kDataLoss,
@@ -388,7 +389,7 @@ TEST_F(TablesTest, RowsThatAreDamagedAreFound) {
 
 // ---- Warm start ----
 
-// What a table has, by id: step, count, values and slots.
+// A table's rows by id: step, count, values and slots.
 using Rows =
     std::map<uint64_t, std::tuple<uint64_t, uint32_t, std::vector<float>>>;
 
@@ -483,7 +484,7 @@ TEST_F(TablesTest, AWarmStartMayBeOfTablesAlone) {
     table.set_row_length(7);
   }
   EXPECT_TRUE(Fails(Load(0, options).status(), kNotReady,
-                    {"warm start from", "and no such table"}));
+                    {"warm start from", "and no table with the same name"}));
 }
 
 }  // namespace

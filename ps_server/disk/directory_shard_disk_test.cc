@@ -27,7 +27,7 @@ using Store = std::unique_ptr<DenseStore>;
 constexpr absl::StatusCode kNotReady = absl::StatusCode::kFailedPrecondition;
 constexpr uint64_t kNonce = 5;
 
-// Of more than two chunks, cut by nothing round.
+// More than two chunks, and not a round number.
 constexpr uint64_t kBig = 2 * kChunkElements + 1001;
 
 proto::Variable& AddVariable(proto::Declaration& declaration,
@@ -246,7 +246,7 @@ TEST_F(DirectoryShardDiskTest, WhatDoesNotFitIsNamed) {
             AddVariable(options.declaration, "fresh", {1});
             options.slices.push_back(Place("fresh", 0, 1, 0));
           });
-  // What does not matter may differ.
+  // Fields that do not matter may differ.
   ShardDisk::LoadOptions options = FromStep7(OnTwoPs());
   options.declaration.set_total_steps(99);
   options.declaration.mutable_variables(0)->clear_initializer();
@@ -327,7 +327,7 @@ TEST_F(DirectoryShardDiskTest, AWarmStartTakesWhatFits) {
   options.declaration.mutable_variables(1)->set_shape(1, 2);
   AddVariable(options.declaration, "fresh", {1});
   options.slices.push_back(Place("fresh", 0, 1, 0));
-  // Whatever the number of slots.
+  // The number of slots does not matter.
   options.slots_by_optimizer[0] = {7};
   const auto store = Load(0, options);
   ASSERT_TRUE(store.ok()) << store.status();
@@ -343,7 +343,7 @@ TEST_F(DirectoryShardDiskTest, AWarmStartTakesSlotsWithTheValues) {
   ShardDisk::LoadOptions options = OptionsFor(OnTwoPs());
   options.warm_start = Directory().Folder(Name(7));
   options.warm_start_slots = true;
-  // Of "small" another kind of optimizer keeps as many slots.
+  // Another kind of optimizer keeps as many slots for "small".
   options.declaration.mutable_optimizers(1)->mutable_adagrad();
   for (const uint32_t ps : {0, 1}) {
     const auto disk = Disk(ps);
@@ -401,14 +401,14 @@ TEST_F(DirectoryShardDiskTest, TheDirectoryHasToBeTheCoordinators) {
   options.directory_nonce = kNonce;
   EXPECT_TRUE(Fails(Load(*disk, options).status(), kNotReady,
                     {"/checkpoints", "/job:ps/task:0", "has no journal"}));
-  // The journal may be made when this ps runs already.
+  // The journal may be made while this ps is already running.
   proto::Journal journal;
   journal.set_directory_nonce(kNonce);
   ASSERT_TRUE(Directory().WriteJournal(journal).ok());
   EXPECT_TRUE(Load(*disk, options).ok());
   options.directory_nonce = kNonce + 1;
   EXPECT_TRUE(Fails(Load(*disk, options).status(), kNotReady,
-                    {"/checkpoints", "its number is 5, not 6"}));
+                    {"/checkpoints", "its nonce is 5, not 6"}));
 }
 
 // ---- Threads ----
@@ -434,7 +434,7 @@ TEST_F(DirectoryShardDiskTest, AnotherLoadTakesThePlaceOfOneUnderWay) {
   ExpectElements(std::move(second->store));
 }
 
-// [C4] What is written is what was held, however late.
+// [C4] The share contains what was held, however late it is written.
 TEST_F(DirectoryShardDiskTest, TrainingGoesOnWhileAShareIsWritten) {
   const std::vector<proto::Slice> slices = {
       Place("big", 0, kBig, 0), Place("small", 0, 6, 0),

@@ -16,7 +16,7 @@ using Kind = EmbeddingTable::Kind;
 // Buckets that are read at a time.
 constexpr uint32_t kBucketsAtATime = 16;
 
-// Whether rows as those in the checkpoint can be loaded with their slots.
+// Checks that the checkpoint's rows can be loaded with their slots.
 absl::Status CheckRows(const CheckpointReader& reader,
                        const std::string& folder, const EmbeddingTable& table) {
   const proto::EmbeddingTable& declared = table.declared();
@@ -40,8 +40,9 @@ absl::Status CheckRows(const CheckpointReader& reader,
   return absl::OkStatus();
 }
 
-// Calls load(row) for what the checkpoint has in the table's buckets, some
-// buckets at a time; before that, begin(bucket) for each of them.
+// Calls load(row) for each row and candidate that the checkpoint has in the
+// table's buckets, some buckets at a time; before that, calls begin(bucket) for
+// each of these buckets.
 absl::Status LoadRows(CheckpointReader* reader, const Reading& reading,
                       EmbeddingTable* table,
                       absl::FunctionRef<absl::Status(uint32_t bucket)> begin,
@@ -97,8 +98,8 @@ absl::Status WarmStartTable(CheckpointReader* reader, const std::string& folder,
     absl::Status fits = CheckRows(*reader, folder, *table);
     if (!fits.ok()) return fits;
   }
-  // By bucket with more rows than it may have: the lowest (step, id) that is
-  // taken.
+  // For each bucket with more rows than it may have, the lowest (step, id) that
+  // is taken.
   using Dated = std::pair<uint64_t, uint64_t>;
   std::vector<std::pair<uint32_t, Dated>> oldest;
   const auto begin = [&](uint32_t bucket) -> absl::Status {

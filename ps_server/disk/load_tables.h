@@ -13,38 +13,38 @@
 
 namespace holdfast {
 
-// What a reader of a checkpoint does beside reading.
+// What to do while a checkpoint is read.
 struct Reading {
-  // Asked now and then whether to go on.
+  // Called from time to time; an error ends the reading.
   absl::FunctionRef<absl::Status()> go_on;
-  // In bytes; `done` counts what has been read.
+  // In bytes; `done` counts those that have been read.
   std::atomic<uint64_t>* total;
   std::atomic<uint64_t>* done;
 };
 
-// Loads the rows and candidates of the table's buckets into the table, which is
-// empty, and sets its version to that of the checkpoint, which lies in
-// `folder`. Errors: FAILED_PRECONDITION when the checkpoint lacks the table, or
-// has it with other rows, or when they do not fit in the table's memory; those
+// Loads the rows and candidates of the table's buckets into `table`, which must
+// be empty, and sets its version to that of the checkpoint in `folder`. Errors:
+// FAILED_PRECONDITION when the checkpoint lacks the table, or has it with rows
+// of another length, or when the rows do not fit in the table's memory; those
 // of CheckpointReader::ReadRows, and of EmbeddingTable::Load.
 absl::Status ResumeTable(CheckpointReader* reader, const std::string& folder,
                          const Reading& reading, EmbeddingTable* table);
 
-// Whether the checkpoint has a table of that name whose rows have as many
-// values.
+// Whether the checkpoint has a table of the declared name and row length.
 bool HasTable(const CheckpointReader& reader,
               const proto::EmbeddingTable& declared);
 
 // For a new job: loads the rows, without candidates, of a table for which
-// HasTable holds. They have step 0 and count 0, and the slots of the checkpoint
-// or first ones. Of a bucket with more rows than max_rows allows, those are
-// taken that were touched last, of one step those of the highest ids.
-// Errors: as above.
+// HasTable is true. They get step 0, count 0, and the slots of the checkpoint
+// or first ones. From a bucket with more rows than max_rows allows, the most
+// recently touched are taken and, among rows of one step, those with the
+// highest ids.
+// Errors: as ResumeTable.
 absl::Status WarmStartTable(CheckpointReader* reader, const std::string& folder,
                             bool with_slots, const Reading& reading,
                             EmbeddingTable* table);
 
-// Bytes that either of them reads.
+// The number of bytes that either of the functions above reads.
 uint64_t BytesToLoad(const CheckpointReader& reader,
                      const EmbeddingTable& table);
 

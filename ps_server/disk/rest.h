@@ -10,8 +10,9 @@
 
 namespace holdfast {
 
-// Whether the strand has done all that it was given by `deadline`, of the
-// steady clock. Nobody else may post to it meanwhile.
+// Waits until the strand has run all tasks posted to it, or until `deadline` on
+// the steady clock, and returns whether it has. No other thread may post to the
+// strand meanwhile.
 inline bool ComesToRest(Strand* strand, absl::Time deadline) {
   auto rests = std::make_shared<absl::Notification>();
   strand->Post([rests] { rests->Notify(); });

@@ -1,4 +1,4 @@
-// What the tests of the disk's threads share: a home for replies, and a file
+// Shared by the tests of the disk's threads: a wait for replies, and a file
 // system that can be made to wait.
 #ifndef HOLDFAST_PS_SERVER_DISK_TESTING_H_
 #define HOLDFAST_PS_SERVER_DISK_TESTING_H_
@@ -20,7 +20,7 @@
 
 namespace holdfast {
 
-// Calls `ask` with a reply, and waits for what it is told.
+// Calls `ask` with a reply, and returns the answer once it has come.
 template <typename Response>
 absl::StatusOr<Response> Await(
     const std::function<void(Reply<Response>)>& ask) {
@@ -34,19 +34,19 @@ absl::StatusOr<Response> Await(
   return answer;
 }
 
-// Another file system, where opening and creating files whose path contains a
+// Wraps a file system. Opening and creating files whose path contains a given
 // text waits for the test.
 class GatedFileSystem final : public FileSystem {
  public:
   explicit GatedFileSystem(FileSystem* base) : base_(base) {}
 
-  // From here on.
+  // From now on, files whose path contains `text` wait.
   void Close(const std::string& text) {
     absl::MutexLock lock(&mutex_);
     text_ = text;
     waiting_ = false;
   }
-  // Until somebody waits.
+  // Waits until a thread waits for a file.
   void AwaitSomebody() {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&waiting_));

@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// Few enough that ps 0 of a job of 64 workers has at most 300 series.
+// Few enough that ps 0 of a job with 64 workers has at most 300 series.
 constexpr size_t kMaxStepBounds = 4;
 constexpr uint64_t kStalenessBounds[] = {0, 1, 2, 4, 8, 16, 32};
 
@@ -37,18 +37,19 @@ void AddProgress(const proto::GetStatusResponse& status, Metrics* metrics) {
                  "Generation; one more with each recovery.",
                  status.generation());
   metrics->Gauge("holdfast_job_global_step",
-                 "Steps that are decided; of asynchronous jobs, spent tickets.",
+                 "Steps that are decided; in asynchronous jobs, spent tickets.",
                  status.global_step());
   metrics->Gauge("holdfast_job_total_steps",
                  "Steps, or tickets, of the whole job.", status.total_steps());
   metrics->Gauge("holdfast_job_durable_step",
                  "Step of the newest checkpoint on disk; 0 without one.",
                  status.durable_step());
-  metrics->Gauge("holdfast_job_examples", "Examples behind the steps so far.",
-                 status.examples());
-  metrics->Gauge("holdfast_job_training_seconds",
-                 "From the first step that could begin to the last commit.",
-                 status.training_seconds());
+  metrics->Gauge("holdfast_job_examples",
+                 "Examples processed in the steps so far.", status.examples());
+  metrics->Gauge(
+      "holdfast_job_training_seconds",
+      "Time from the first step that could begin to the last commit.",
+      status.training_seconds());
   metrics->Gauge("holdfast_job_steps_per_second",
                  "Steps per second, over the last 10 seconds of training.",
                  status.steps_per_second());
@@ -56,7 +57,7 @@ void AddProgress(const proto::GetStatusResponse& status, Metrics* metrics) {
                  "Examples per second, over the last 10 seconds of training.",
                  status.examples_per_second());
   metrics->Gauge("holdfast_job_since_progress_seconds",
-                 "Since a step was opened or a ticket spent.",
+                 "Time since a step was opened or a ticket spent.",
                  status.seconds_since_progress());
   if (status.has_train_loss()) {
     metrics->Gauge("holdfast_job_train_loss",
@@ -71,7 +72,7 @@ void AddProgress(const proto::GetStatusResponse& status, Metrics* metrics) {
                  "Mean loss of the latest evaluation.", evaluation.loss());
   if (evaluation.has_accuracy()) {
     metrics->Gauge("holdfast_job_evaluation_accuracy_ratio",
-                   "Share of right answers in the latest evaluation.",
+                   "Share of correct answers in the latest evaluation.",
                    evaluation.accuracy());
   }
 }
@@ -91,8 +92,8 @@ void AddContributions(const proto::GetStatusResponse& status,
                    {{"verdict", verdict}});
   }
   metrics->Gauge("holdfast_job_not_finite_contributions",
-                 "Accepted pushes whose loss or gradient was not finite, and "
-                 "which changed nothing.",
+                 "Accepted pushes that changed nothing, because the loss or "
+                 "the gradient was not finite.",
                  pushes.not_finite());
   if (status.staleness().empty()) return;
   Metrics::Distribution staleness;
@@ -124,11 +125,11 @@ void AddStepTimes(const proto::StepTimes& times, Metrics* metrics) {
     seconds.bounds.assign(told->bounds().begin(), told->bounds().end());
     seconds.counts.assign(told->counts().begin(), told->counts().end());
     seconds.sum = told->sum_seconds();
-    metrics->Histogram("holdfast_job_step_seconds",
-                       "Time of steps: until a step's contributions were here "
-                       "(collect), and then until every shard had committed "
-                       "them (commit).",
-                       Thin(seconds, kMaxStepBounds), {{"phase", phase}});
+    metrics->Histogram(
+        "holdfast_job_step_seconds",
+        "Time of steps: until a step's contributions have arrived (collect), "
+        "and from then until every shard has committed them (commit).",
+        Thin(seconds, kMaxStepBounds), {{"phase", phase}});
   }
 }
 
@@ -139,11 +140,12 @@ void AddCheckpoints(const proto::GetStatusResponse& status, Metrics* metrics) {
   metrics->Counter("holdfast_job_checkpoints_failed_total",
                    "Checkpoints that could not be written.", counts.failed());
   metrics->Gauge("holdfast_job_checkpoint_failing",
-                 "1 while the latest checkpoint could not be written.",
+                 "1 if the latest checkpoint could not be written.",
                  !status.checkpoint_error().empty());
   if (counts.written() == 0) return;
   metrics->Gauge("holdfast_job_checkpoint_seconds",
-                 "What the newest checkpoint took.", counts.last_seconds());
+                 "Time that the newest checkpoint took.",
+                 counts.last_seconds());
   metrics->Gauge("holdfast_job_checkpoint_bytes",
                  "Size of the newest checkpoint.", counts.last_bytes());
   if (counts.has_age_seconds()) {
@@ -156,8 +158,8 @@ void AddTasks(const proto::GetStatusResponse& status, Metrics* metrics) {
   metrics->Gauge("holdfast_job_lease_seconds",
                  "How long a task may be silent before it counts as lost.",
                  status.lease_seconds());
-  // By their job in the cluster: alive, and not. Prometheus has a label "job"
-  // of its own.
+  // The tasks alive and lost, by their job in the cluster. Prometheus has a
+  // label "job" of its own.
   std::map<std::string, std::pair<int, int>> tasks;
   for (const proto::TaskStatus& task : status.tasks()) {
     auto& [alive, lost] = tasks[task.task().job()];
@@ -174,7 +176,7 @@ void AddTasks(const proto::GetStatusResponse& status, Metrics* metrics) {
   for (const proto::TaskStatus& task : status.tasks()) {
     if (!task.has_silent_seconds()) continue;
     metrics->Gauge("holdfast_job_task_silent_seconds",
-                   "Since the task last renewed its lease.",
+                   "Time since the task last renewed its lease.",
                    task.silent_seconds(), {{"task", NameOf(task.task())}});
   }
 }
@@ -201,11 +203,11 @@ void AddWorkers(const proto::GetStatusResponse& status, Metrics* metrics) {
     if (++slow > kMaxSlowWorkers) continue;
     metrics->Gauge("holdfast_job_worker_slow",
                    "1 for a worker that takes more than twice the median of "
-                   "all; of the first 4 of them.",
+                   "all workers, or has been silent, or has owed a push, for a "
+                   "long time; for the first 4 of them.",
                    1, {{"worker", name}});
   }
-  metrics->Gauge("holdfast_job_slow_workers",
-                 "Workers that take more than twice the median of all.", slow);
+  metrics->Gauge("holdfast_job_slow_workers", "Number of slow workers.", slow);
 }
 
 }  // namespace

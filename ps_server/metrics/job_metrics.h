@@ -6,12 +6,13 @@
 
 namespace holdfast {
 
-// What the coordinator knows of the job: the metrics that begin with
-// holdfast_job_ (docs/operating/metrics.md), made from the message that the
-// status page and `holdfast status` show, so that their numbers agree.
+// Adds what the coordinator knows about the job: the metrics whose names begin
+// with holdfast_job_ (docs/operating/metrics.md). They are made from the
+// message that the status page and `holdfast status` show, so that the numbers
+// agree.
 //
-// Of each worker there are three series, whatever it does; slow workers have
-// one more, at most kMaxSlowWorkers of them.
+// Each worker has three series, whatever it does; at most kMaxSlowWorkers slow
+// workers have one more each.
 void AddJobMetrics(const proto::GetStatusResponse& status, Metrics* metrics);
 
 inline constexpr int kMaxSlowWorkers = 4;

@@ -203,8 +203,8 @@ TEST(NeighborMetricsTest, TellsTheFigures) {
   }
 }
 
-// The limit that the documentation gives, with nothing left out that a job can
-// have.
+// The limit that the documentation gives, for a job with everything that a job
+// can have.
 TEST(PsMetricsTest, AtMost300SeriesWith64WorkersAnd4Ps) {
   for (const bool asynchronous : {false, true}) {
     const Metrics metrics = PsMetrics(FullSnapshot(asynchronous, 4, 64));

@@ -13,14 +13,14 @@
 
 namespace holdfast {
 
-// What a ps tells Prometheus at a scrape.
+// What a ps reports to Prometheus at a scrape.
 struct PsSnapshot {
   TaskId task;
   ProcessFigures process;
   ShardFigures shard;
   RpcFigures rpc;
   NeighborFigures neighbors;
-  // Of ps 0, unless its coordinator is too busy to say.
+  // Set on ps 0, unless its coordinator is too busy to answer.
   std::optional<proto::GetStatusResponse> status;
 };
 

@@ -43,9 +43,10 @@ void AddRpcMetrics(const RpcFigures& figures, Metrics* metrics) {
                      method.calls, absl::ToDoubleSeconds(method.total_time),
                      {{"method", label}});
   }
-  metrics->Counter("holdfast_debug_rpc_handler_seconds_total",
-                   "Of the time of calls, that on a thread that serves them.",
-                   absl::ToDoubleSeconds(handler_time));
+  metrics->Counter(
+      "holdfast_debug_rpc_handler_seconds_total",
+      "The part of the time of calls spent on a thread that serves calls.",
+      absl::ToDoubleSeconds(handler_time));
   metrics->Counter("holdfast_rpc_failed_total",
                    "Calls that were answered with an error.", failed);
 }

@@ -6,9 +6,9 @@
 
 namespace holdfast {
 
-// The metrics of calls that are served (docs/operating/metrics.md). Methods
-// that are called in each step are told apart; "other" is the sum of all
-// others, so that the number of series does not grow with the contract.
+// Adds the metrics of served calls (docs/operating/metrics.md). Methods that
+// are called in every step have their own series; "other" is the sum of all
+// other methods, so that the number of series does not grow with the contract.
 void AddRpcMetrics(const RpcFigures& figures, Metrics* metrics);
 
 }  // namespace holdfast

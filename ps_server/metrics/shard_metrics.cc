@@ -17,10 +17,10 @@ void AddTableMetrics(const proto::TableReport& table, Metrics* metrics) {
   const Metrics::Labels labels = {{"table", table.name()}};
   metrics->Gauge("holdfast_shard_table_present_rows",
                  "Rows of an embedding table.", table.rows(), labels);
-  metrics->Gauge("holdfast_shard_table_candidates",
-                 "Ids that have been pushed, and not often enough to have a "
-                 "row.",
-                 table.candidates(), labels);
+  metrics->Gauge(
+      "holdfast_shard_table_candidates",
+      "Ids that have been pushed, but not often enough to have a row.",
+      table.candidates(), labels);
   metrics->Counter("holdfast_shard_table_reads_total",
                    "Rows that pulls asked for.", table.reads(), labels);
   metrics->Counter("holdfast_shard_table_hits_total",
@@ -29,11 +29,11 @@ void AddTableMetrics(const proto::TableReport& table, Metrics* metrics) {
   metrics->Counter("holdfast_shard_table_admissions_total",
                    "Rows that were made.", table.admissions(), labels);
   metrics->Counter("holdfast_shard_table_expirations_total",
-                   "Rows that were removed, as no step touched them for so "
-                   "long.",
+                   "Rows that were removed because no step had touched them "
+                   "for expire_after_steps.",
                    table.expirations(), labels);
   metrics->Counter("holdfast_shard_table_evictions_total",
-                   "Rows that were removed, as their bucket was full.",
+                   "Rows that were removed because their bucket was full.",
                    table.evictions(), labels);
 }
 
@@ -73,11 +73,11 @@ void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
         proto::TOP_K}) {
     const Metrics::Labels labels = {
         {"encoding", absl::AsciiStrToLower(proto::Encoding_Name(encoding))}};
-    metrics->Counter("holdfast_shard_received_bytes_total",
-                     "Bytes of gradients and given values that came in, as "
-                     "encoded.",
-                     figures.received[encoding], labels);
-    // Values are sent in these alone.
+    metrics->Counter(
+        "holdfast_shard_received_bytes_total",
+        "Bytes of gradients and given values that were received, as encoded.",
+        figures.received[encoding], labels);
+    // Values are not sent in these encodings.
     if (encoding == proto::INT8 || encoding == proto::TOP_K) continue;
     metrics->Counter("holdfast_shard_sent_bytes_total",
                      "Bytes of values that were sent, as encoded.",
@@ -90,7 +90,7 @@ void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
                    figures.failed_saves);
   if (figures.saves == 0) return;
   metrics->Gauge("holdfast_shard_save_seconds",
-                 "What writing the latest share of a checkpoint took.",
+                 "Time that writing the latest share of a checkpoint took.",
                  absl::ToDoubleSeconds(figures.save_time));
   metrics->Gauge("holdfast_shard_save_bytes",
                  "Size of the latest share of a checkpoint.",

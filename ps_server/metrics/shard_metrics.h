@@ -6,7 +6,8 @@
 
 namespace holdfast {
 
-// The metrics that begin with holdfast_shard_ (docs/operating/metrics.md).
+// Adds the metrics whose names begin with holdfast_shard_
+// (docs/operating/metrics.md).
 void AddShardMetrics(const ShardFigures& figures, Metrics* metrics);
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// Figures of which each metric has something to tell.
+// Figures with which every metric has a value.
 #ifndef HOLDFAST_PS_SERVER_METRICS_TESTING_H_
 #define HOLDFAST_PS_SERVER_METRICS_TESTING_H_
 
@@ -18,8 +18,8 @@
 
 namespace holdfast {
 
-// Of a synchronous job, or an asynchronous one, of so many tasks. Every worker
-// waits, and every one is slow: no status has more series.
+// The status of a synchronous or an asynchronous job with so many tasks. Every
+// worker waits and is slow: no status gives more series.
 inline proto::GetStatusResponse FullStatus(bool asynchronous, uint32_t ps,
                                            uint32_t workers) {
   proto::GetStatusResponse status;
@@ -107,7 +107,7 @@ inline ShardFigures FullShardFigures() {
   return figures;
 }
 
-// Of each method of the contracts, two calls of 3 s, one of them failed.
+// For each method of the contracts, two calls of 3 s, one of which failed.
 inline RpcFigures FullRpcFigures() {
   RpcFigures figures;
   for (const google::protobuf::FileDescriptor* file :
@@ -128,7 +128,7 @@ inline RpcFigures FullRpcFigures() {
   return figures;
 }
 
-// Of ps 0.
+// The snapshot of ps 0.
 inline PsSnapshot FullSnapshot(bool asynchronous, uint32_t ps,
                                uint32_t workers) {
   PsSnapshot snapshot;

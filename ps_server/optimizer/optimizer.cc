@@ -257,11 +257,12 @@ class MovingAverage {
   const float taken_;
 };
 
-// Other than a float, it may lie anywhere, and beside anything.
+// Unlike a float, it may have any alignment and alias anything.
 using UnalignedFloat = float __attribute__((aligned(1), may_alias));
 
-// Elements summed at a time: so few that the CPU fetches the next ones while it
-// works on these, and that the sum does not leave its registers for long.
+// Elements summed at a time: few enough that the CPU fetches the next ones
+// while it works on these, and that the sum does not leave its registers for
+// long.
 constexpr size_t kBlock = kStreamElements;
 
 // sum += weight x clipped gradient
@@ -283,8 +284,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DivideBy(float divisor, size_t size,
   for (size_t i = 0; i < size; ++i) sum[i] /= divisor;
 }
 
-// Whether x / divisor and x x (1 / divisor) have the same bits for every x:
-// where 1 / divisor is not rounded. The latter is faster.
+// Whether x / divisor and x x (1 / divisor) have the same bits for every x,
+// because 1 / divisor is not rounded. The latter is faster.
 bool HasExactReciprocal(float divisor) {
   int exponent;
   return std::frexp(divisor, &exponent) == 0.5f && std::isnormal(1 / divisor);
@@ -305,7 +306,7 @@ class ByElement : public Optimizer {
   void Apply(Simd simd, const proto::StepScalars& scalars,
              const Elements& elements) const override {
     constexpr auto kEachSlot = std::make_index_sequence<Rule::kSlots>();
-    // Not 0 times a value that may be infinite.
+    // Does not multiply 0 by a value that may be infinite.
     if (weight_decay_ == 0) {
       Apply<false>(simd, scalars, elements, kEachSlot);
     } else {
@@ -324,15 +325,15 @@ class ByElement : public Optimizer {
                             size_t begin, size_t size,
                             const UnalignedFloat* gradient, float weight,
                             float* out) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-    // No two arrays overlap but where an element's own slot is read before it
-    // is written. Else GCC tests each pair of them, and gives up where there
-    // are more than ten.
+    // No two arrays overlap, except that an element's own slot is read before
+    // it is written. Without the pragma GCC tests each pair of arrays, and
+    // gives up if there are more than ten.
 #pragma GCC ivdep
       for (size_t i = 0; i < size; ++i) {
         const float w = value[begin + i];
         float g = weight * gradient[i];
         if constexpr (kDecay) g += decay * w;
-        // One more than there are: an array has some.
+        // One more than there are slots: an array cannot be empty.
         float slot[] = {slots[kSlot].before[begin + i]..., 0};
         out[i] = rule(w, g, slot[kSlot]...);
         ((slots[kSlot].after[begin + i] = slot[kSlot]), ...);
@@ -346,7 +347,8 @@ class ByElement : public Optimizer {
           all.gradients.size() > 1 || all.divisor != 1 ||
           all.clip_value < std::numeric_limits<float>::infinity();
       for (size_t at = 0; at < all.size;) {
-        // Blocks end where `next` is aligned; what needs none is done at once.
+        // Blocks end where `next` is aligned; a piece that needs no blocks is
+        // done at once.
         const size_t past =
             reinterpret_cast<uintptr_t>(all.next + at) / sizeof(float) % kBlock;
         const size_t size = is_sum || all.stream_out
@@ -357,7 +359,7 @@ class ByElement : public Optimizer {
         float weight = all.gradients[0].weight;
         alignas(64) float sum[kBlock];
         if (is_sum) {
-          // The one number that leaves all others as they are when it is added.
+          // The only number that leaves every other unchanged when it is added.
           std::fill_n(sum, kBlock, -0.0f);
           for (const Gradient& term : all.gradients) {
             AddTerm(static_cast<const UnalignedFloat*>(term.data) + at,
@@ -442,7 +444,7 @@ bool SameSlots(const proto::Optimizer& a, const proto::Optimizer& b) {
   const bool has_momentum = a.rmsprop().momentum() > 0;
   return a.rmsprop().centered() == b.rmsprop().centered() &&
          has_momentum == (b.rmsprop().momentum() > 0) &&
-         // The forms accumulate different things.
+         // The two forms accumulate different quantities.
          (!has_momentum ||
           a.rmsprop().epsilon_form() == b.rmsprop().epsilon_form());
 }

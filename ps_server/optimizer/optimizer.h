@@ -14,15 +14,15 @@
 
 namespace holdfast {
 
-// One rule. Each element is worked on alone, with operations that IEEE 754
-// rounds correctly (+ - * / sqrt) in the order written here and nothing else,
-// so that the bits are the same on every CPU, with every kind of vectors, and
-// however a variable is cut. (But for a NaN's own bits: of two that meet, the
-// compiler says which one stays.)
+// One rule. Each element is updated by itself, using only operations that IEEE
+// 754 rounds correctly (+ - * / sqrt), in the order written here, so that the
+// bits are the same on every CPU, at every SIMD level, and however a variable
+// is divided. (The exception is a NaN's own bits: of two NaNs that meet, the
+// compiler decides which one remains.)
 //
-// Below, w is the value, g the gradient, lr the learning rate of the
-// step, and c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots
-// stand in their order, zero at first unless said otherwise. With a
+// Below, w is the value, g the gradient, lr the learning rate of the step, and
+// c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots are listed in
+// their order, and are zero at first unless stated otherwise. With a
 // weight_decay wd (all but AdamW), g is the gradient + wd w.
 //
 //   Sgd       w' = w - lr g
@@ -77,53 +77,54 @@ namespace holdfast {
 //             Keras' beta; McMahan et al. 2013, algorithm 1.)
 //
 //   MovingAverage  w' = w + (1 - m) (g - w)
-//             Of a variable that no optimizer changes: g is the mean of what
+//             For a variable that no optimizer changes: g is the mean of what
 //             was pushed. (Keras' BatchNormalization.)
 //
-// What depends on the step alone is computed once for all elements.
+// Terms that depend only on the step are computed once for all elements.
 //
 // Thread-safe: has no state.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Of each slot, an array beside a variable and of its size, what stands in
-  // all its elements at first.
+  // For each slot (an array of the variable's size), the first value of all its
+  // elements.
   virtual std::vector<float> initial_slots() const = 0;
 
-  // An array beside a variable, and where what it becomes goes: the same memory
-  // or another.
+  // A slot's array, and where its next content is written: the same memory or
+  // another.
   struct Slot {
     const float* before;
     float* after;
   };
 
-  // float32 as received: at any alignment.
+  // float32 as received, at any alignment.
   struct Gradient {
     float weight = 1;
     const void* data = nullptr;
   };
 
-  // Arrays of `size` elements. No two overlap, but for a slot's own.
+  // Arrays of `size` elements. No two overlap, except a slot's own.
   struct Elements {
     size_t size = 0;
     const float* value = nullptr;
-    // At least one: g is the sum of weight x gradient, in float32, in this
+    // At least one. g is the sum of weight x gradient, in float32, in this
     // order, divided by `divisor`.
     absl::Span<const Gradient> gradients;
-    // Above 0, finite.
+    // Above 0 and finite.
     float divisor = 1;
-    // Each element of each gradient is first brought into
-    // [-clip_value, clip_value]; NaN stays NaN. Infinity: all stay.
+    // Each element of each gradient is first clipped to [-clip_value,
+    // clip_value]; NaN stays NaN. Infinity: no clipping.
     float clip_value = std::numeric_limits<float>::infinity();
     absl::Span<const Slot> slots;
     float* next = nullptr;
-    // Whether `next` is written around the caches, which is faster where they
-    // could not keep it. The caller is to call FinishStreams() afterwards.
+    // Whether the stores to `next` bypass the caches, which is faster if the
+    // caches could not keep it. The caller must call FinishStreams()
+    // afterwards.
     bool stream_out = false;
   };
 
-  // Updates the elements, with the vectors of `simd`.
+  // Updates the elements, with the instructions of `simd`.
   virtual void Apply(Simd simd, const proto::StepScalars& scalars,
                      const Elements& elements) const = 0;
 };
@@ -132,12 +133,13 @@ class Optimizer {
 // the declaration's check) gives SGD.
 std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& config);
 
-// The rule of a variable that is averaged. Takes no scalars. Never null.
+// The rule of a variable with a moving average. Ignores the scalars. Never
+// null.
 std::unique_ptr<Optimizer> MakeMovingAverage(
     const proto::MovingAverage& config);
 
-// Whether the slots of one rule mean to the other what they mean to itself: the
-// kinds are the same, and of RmsProp what its slots are.
+// Whether the slots of both rules have the same meaning: the rules are of the
+// same kind and, for RmsProp, have the same slots.
 bool SameSlots(const proto::Optimizer& a, const proto::Optimizer& b);
 
 // Whether the rule has bias corrections, and so depends on the number of

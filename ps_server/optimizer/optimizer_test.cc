@@ -41,7 +41,8 @@ Betas BetasOf(const proto::Optimizer& told) {
   return {config.adamw().beta1(), config.adamw().beta2()};
 }
 
-// What the coordinator tells of the t-th step, t = 1 at the first.
+// The scalars that the coordinator gives for the t-th step; t = 1 for the
+// first.
 proto::StepScalars Scalars(const proto::Optimizer& config, int t) {
   const auto [beta1, beta2] = BetasOf(config);
   proto::StepScalars scalars;
@@ -53,7 +54,7 @@ proto::StepScalars Scalars(const proto::Optimizer& config, int t) {
   return scalars;
 }
 
-// A variable and what steps make of it.
+// A variable, and its changes by steps.
 class Bench {
  public:
   Bench(const proto::Optimizer& config, absl::Span<const float> start)
@@ -209,9 +210,9 @@ TEST(OptimizerTest, AdamW) {
               ElementsAre(FloatEq(w1), FloatEq(w2)));
 }
 
-// By the mean of what was pushed: 0.25 of 8 and 0.75 of 16 is 14, so that
-// 2 + (1 - 0.75) (14 - 2) = 5; and 14 stays what it is. No
-// learning rate matters.
+// Moves by the mean of the pushed values: 0.25 of 8 and 0.75 of 16 is 14, so
+// that 2 + (1 - 0.75) (14 - 2) = 5; and 14 stays 14. The learning rate does not
+// matter.
 TEST(OptimizerTest, MovingAverage) {
   proto::MovingAverage config;
   config.set_momentum(0.75f);
@@ -258,13 +259,13 @@ TEST(OptimizerTest, Ftrl) {
                     "l2_shrinkage: 0.25 }",
                     2, {3}),
               ElementsAre(FloatEq(-2.0f / 5)));
-  // Nothing to divide, nor to divide by.
+  // 0 divided by 0 must not occur.
   EXPECT_THAT(
       Train("learning_rate: 1 ftrl { initial_accumulator_value: 0 }", 2, {0}),
       ElementsAre(0));
 }
 
-// As at the beginning of a warm-up.
+// As in the first step of a warm-up.
 TEST(OptimizerTest, FtrlAtARateOf0) {
   Bench bench(Parse("learning_rate: 0 ftrl {}"), {2.0f});
   bench.Step({3.0f});
@@ -315,7 +316,7 @@ TEST(OptimizerTest, Defaults) {
     const proto::Optimizer told = Parse(c.told), full = Parse(c.full);
     EXPECT_EQ(WithDefaults(told).DebugString(), full.DebugString()) << c.told;
     EXPECT_EQ(WithDefaults(full).DebugString(), full.DebugString()) << c.told;
-    // And the rules go by them.
+    // The rules use these defaults.
     Bench short_one(told, kReferenceStart), long_one(full, kReferenceStart);
     for (const ReferenceElements& gradient : kReferenceGradients) {
       short_one.Step(gradient);
@@ -326,11 +327,11 @@ TEST(OptimizerTest, Defaults) {
 }
 
 // Two computations in float32 that order or fuse the operations of a step
-// differently, or one of them and one in double, may be an ulp apart after each
-// step: half an ulp (2^-24) for the subtraction from the value, and another for
-// the handful of roundings of the update, which is smaller. An error stays in
-// the value, and so the tolerance grows by the step, and goes by the greatest
-// value that the element has had.
+// differently, or one in float32 and one in double, may be an ulp apart after
+// each step: half an ulp (2^-24) for the subtraction from the value, and
+// another for the few roundings of the update, which is smaller. An error stays
+// in the value, so the tolerance grows with each step, and is relative to the
+// greatest value that the element has had.
 void ExpectNear(const std::string& what,
                 const std::vector<std::vector<float>>& values,
                 const std::vector<std::vector<double>>& expected) {
@@ -498,8 +499,8 @@ const char* const kEachKind[] = {
     "ftrl { l1: 0.01 l2: 0.02 l2_shrinkage: 0.03 beta: 0.5 }",
 };
 
-// Vectors have four elements or more, and what is left over after them is
-// worked on alone.
+// Vectors have four elements or more; elements left over after them are updated
+// one by one.
 TEST(OptimizerTest, SameBitsHoweverTheElementsAreCut) {
   constexpr size_t kCount = 67;
   std::vector<float> start(kCount), gradient(kCount);
@@ -534,7 +535,7 @@ TEST(OptimizerTest, SameBitsHoweverTheElementsAreCut) {
   }
 }
 
-// Numbers of all magnitudes, and what is none.
+// Numbers of all magnitudes, and NaN.
 float AnyFloat(uint32_t* state) {
   const float kSpecial[] = {0.0f,
                             -0.0f,
@@ -552,7 +553,7 @@ float AnyFloat(uint32_t* state) {
                            static_cast<int>(random / 1024 % 40) - 30);
 }
 
-// Which NaN stays of two is the compiler's choice.
+// Which of two NaNs remains is the compiler's choice.
 std::vector<uint32_t> Bits(const std::vector<float>& values) {
   std::vector<uint32_t> bits(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -562,9 +563,9 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return bits;
 }
 
-// Every rule with every kind of vectors, around the caches and not, of one
-// gradient and of several, clipped and divided and not, at odd addresses, of
-// odd sizes.
+// Every rule at every SIMD level, with stores that bypass the caches and
+// without, with one gradient and several, clipped and divided or not, at odd
+// addresses, with odd sizes.
 TEST(OptimizerTest, SameBitsWithAllVectors) {
   constexpr size_t kMost = 3 * kStreamElements + 5;
   uint32_t state = 1;
@@ -625,7 +626,7 @@ TEST(OptimizerTest, SameBitsWithAllVectors) {
       };
       for (const size_t terms : {1, 2, 3}) {
         for (const bool clips : {false, true}) {
-          // One alone is seldom divided, and then as several are.
+          // A single gradient is seldom divided, and then in the same way.
           const float divisor = static_cast<float>(terms == 1 ? 1 : 1 + terms);
           for (const size_t size : {size_t{1}, size_t{15}, size_t{67}, kMost}) {
             const auto expected =

@@ -5,8 +5,8 @@
 
 namespace holdfast {
 
-// The status page, status.html: HTML with its style and script, which asks for
-// status.json, events.json and history.json beside it.
+// The status page, status.html: HTML with its style and its script, which
+// fetches status.json, events.json and history.json from the same folder.
 absl::string_view StatusPage();
 
 }  // namespace holdfast

@@ -20,8 +20,8 @@ namespace {
 using Answer = HttpServer::Answer;
 using Request = HttpServer::Request;
 
-// Reads the parameters of `request` into `parameters`, which has the default of
-// each. Errors: INVALID_ARGUMENT, as StatusPages says.
+// Reads the parameters of `request` into `parameters`, which holds their
+// defaults. Errors: INVALID_ARGUMENT, as StatusPages says.
 absl::Status ReadParameters(const Request& request,
                             std::map<std::string, uint64_t>* parameters) {
   for (const auto& [name, text] : request.query) {
@@ -42,7 +42,7 @@ absl::Status ReadParameters(const Request& request,
         !absl::SimpleAtoi(text, &parameter->second)) {
       return absl::InvalidArgumentError(
           absl::StrCat("parameter ", name, " of ", request.path,
-                       " must be a whole number, is \"", text, "\""));
+                       " must be a whole number, not \"", text, "\""));
     }
   }
   return absl::OkStatus();
@@ -106,7 +106,7 @@ HttpServer::Pages ElsewherePages(absl::string_view self,
                                  absl::string_view ps0) {
   std::string text =
       absl::StrCat("This is ", self, ". The status page is on ", ps0,
-                   ", at the port that its --status_port says.\n");
+                   ", on the port that its --status_port gives.\n");
   HttpServer::Pages pages;
   pages["/"] = [text = std::move(text)](const Request&) {
     return Answer{200, text};

@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// What the pages of ps 0 ask the coordinator. Called on the HTTP server's
-// thread; errors become the answer's code and text (ErrorAnswer).
+// The queries that the pages of ps 0 make to the coordinator. Called on the
+// HTTP server's thread; errors become the answer's code and text (ErrorAnswer).
 struct StatusQueries {
   std::function<absl::StatusOr<proto::GetStatusResponse>(
       const proto::GetStatusRequest&)>
@@ -35,8 +35,8 @@ struct StatusQueries {
 // name.
 HttpServer::Pages StatusPages(StatusQueries queries);
 
-// "/" of every other task: says in a sentence where ps 0 is. `self` and `ps0`
-// are names for people.
+// The page "/" of every other task, which says in a sentence where ps 0 is.
+// `self` and `ps0` are names for people.
 HttpServer::Pages ElsewherePages(absl::string_view self, absl::string_view ps0);
 
 }  // namespace holdfast

@@ -49,7 +49,7 @@ TEST(StatusPagesTest, RootIsThePage) {
   EXPECT_EQ(answer.code, 200);
   EXPECT_EQ(answer.content_type, "text/html; charset=utf-8");
   EXPECT_EQ(answer.body, StatusPage());
-  // Whole: neither end was lost on the way into the program.
+  // The page is complete: neither end was lost when it was compiled in.
   EXPECT_THAT(answer.body,
               AllOf(StartsWith("<!doctype html>"), EndsWith("</html>\n")));
 }
@@ -104,7 +104,7 @@ TEST(StatusPagesTest, NamesABadParameter) {
     EXPECT_EQ(answer.code, 400) << value;
     EXPECT_EQ(answer.body,
               std::string("parameter after of /events.json must be "
-                          "a whole number, is \"") +
+                          "a whole number, not \"") +
                   value + "\"\n");
   }
   EXPECT_EQ(Get("/history.json", {{"max_points", "4294967296"}}).body,
@@ -140,7 +140,7 @@ TEST(ElsewherePagesTest, SaysWherePs0Is) {
   EXPECT_EQ(answer.code, 200);
   EXPECT_EQ(answer.body,
             "This is /job:ps/task:2. The status page is on /job:ps/task:0 "
-            "(ps-0.net:2222), at the port that its --status_port says.\n");
+            "(ps-0.net:2222), on the port that its --status_port gives.\n");
 }
 
 }  // namespace

@@ -10,13 +10,13 @@
 
 namespace holdfast {
 
-// A std::map whose look-ups take the same time however many entries there are:
-// for what is found at every call, such as a worker's session, and changes
-// rarely. Iteration is in the order of keys, so that no order of hashes reaches
-// any result.
+// A std::map with look-ups in constant time, for entries that are looked up at
+// every call and change rarely, such as a worker's session. Iteration is in the
+// order of keys, so that no result depends on the order of hashes.
 //
 // Thread-compatible. Key needs operator<, operator== and AbslHashValue. The
-// members are those of std::map; iterators and references stay valid as there.
+// members are those of std::map, with the same validity of iterators and
+// references.
 template <typename Key, typename Value>
 class IndexedMap {
  public:
@@ -65,8 +65,8 @@ class IndexedMap {
   }
 
  private:
-  // The index holds no keys: it stays small, and a look-up reads no more of
-  // memory than it and the entry.
+  // The index holds no keys, so it stays small, and a look-up reads no memory
+  // but the index and the entry.
   struct Hash {
     using is_transparent = void;
     size_t operator()(const Key& key) const { return absl::Hash<Key>()(key); }

@@ -33,7 +33,7 @@ const Decision* Ledger::FindDecision(const PushId& push) const {
 PushSequence Ledger::DecidedThrough(const WorkerLife& from) const {
   const auto life = lives_.find(from);
   if (life == lives_.end()) return PushSequence(0);
-  // What is kept lies above the mark.
+  // Decisions that are kept are above the mark.
   return life->second.decisions.empty()
              ? life->second.acked_through
              : life->second.decisions.rbegin()->first;
@@ -62,9 +62,9 @@ absl::Status Ledger::CheckInWindow(const PushId& push) const {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       push.ToString(), " is more than ", kMaxUnacknowledgedPushes,
-      " above acked_through, ", mark, ": expected is a sequence from ",
-      mark + 1, " to ", mark + kMaxUnacknowledgedPushes,
-      ", or that earlier verdicts are acknowledged"));
+      " above acked_through, ", mark, ": expected a sequence from ", mark + 1,
+      " to ", mark + kMaxUnacknowledgedPushes,
+      ", or first the acknowledgment of earlier verdicts"));
 }
 
 size_t Ledger::size() const {

@@ -15,43 +15,44 @@
 
 namespace holdfast {
 
-// What became of a push, and how.
+// The verdict on a push, and its details.
 struct Decision {
   proto::Verdict verdict = proto::VERDICT_UNSPECIFIED;
-  // Asynchronous pushes that were applied: as in proto::ApplyRequest and
-  // proto::ApplyResponse.
+  // Set for asynchronous pushes that were applied: as in proto::ApplyRequest
+  // and proto::ApplyResponse.
   float clip_factor = 1;
   uint64_t examples = 0;
   uint64_t staleness = 0;
   bool not_finite = false;
 };
 
-// What became of the pushes that a shard has decided: so that a push sent
-// again, however late, gets its first verdict.
+// The verdicts on the pushes that a shard has decided, so that a push that is
+// resent, however late, gets its first verdict.
 //
-// A worker says up to which sequence it knows its verdicts; those are
-// forgotten, and count as decided for ever. The window above is bounded.
+// A worker states up to which sequence it knows its verdicts. Those verdicts
+// are forgotten, and the pushes count as decided for ever. The window of
+// sequences above is bounded.
 //
 // Thread-compatible.
-// Invariant: at most kMaxUnacknowledgedPushes verdicts are kept of each life.
+// Invariant: at most kMaxUnacknowledgedPushes verdicts are kept for each life.
 class Ledger {
  public:
-  // Forgets verdicts at or below `sequence`. A lower mark than before does
-  // nothing.
+  // Forgets verdicts at or below `sequence`, the worker's mark. Ignored if the
+  // mark is lower than before.
   void AckThrough(const WorkerLife& from, PushSequence sequence);
 
-  // The verdict of `push`, when it is decided: STALE for a forgotten one, whose
-  // worker had its verdict long ago.
+  // The verdict on `push`, if it is decided: STALE for a forgotten push, whose
+  // worker received its verdict long ago.
   std::optional<proto::Verdict> Find(const PushId& push) const;
 
-  // The same with the rest of the decision; null also for a forgotten push.
+  // The whole decision on `push`; null also for a forgotten push.
   const Decision* FindDecision(const PushId& push) const;
 
-  // The highest sequence of `from` that is decided; those of asynchronous jobs
-  // are decided in order, so that the next one follows it.
+  // The highest decided sequence of `from`. In asynchronous jobs pushes are
+  // decided in order, so the next one follows it.
   PushSequence DecidedThrough(const WorkerLife& from) const;
 
-  // The lives that something is known of.
+  // The lives that have an entry.
   std::vector<WorkerLife> Lives() const;
 
   // The decisions of `from` that are kept.
@@ -61,18 +62,18 @@ class Ledger {
   // for its verdict to be kept.
   absl::Status CheckInWindow(const PushId& push) const;
 
-  // Notes the decision on `push`, unless one stands. Where its worker has
-  // acknowledged nothing for a whole window, as one whose pushes are all of
-  // weight 0 and reach no shard, the oldest is forgotten.
+  // Records the decision on `push`, unless there already is one. If its worker
+  // has acknowledged nothing for a whole window, like a worker whose pushes all
+  // have weight 0 and reach no shard, the oldest decision is forgotten.
   void Record(const PushId& push, const Decision& decision);
   void Record(const PushId& push, proto::Verdict verdict) {
     Record(push, Decision{verdict});
   }
 
-  // Forgets a life of which nothing more is to be asked, its mark too.
+  // Forgets a life about which nothing more will be asked, including its mark.
   void Forget(const WorkerLife& from) { lives_.erase(from); }
 
-  // Verdicts that are kept.
+  // The number of verdicts kept.
   size_t size() const;
 
  private:

@@ -54,7 +54,7 @@ TEST(LedgerTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
   EXPECT_EQ(ledger.Find(Push(3)), proto::ACCEPTED);
   EXPECT_EQ(ledger.size(), 1u);
 
-  // It does not come back, by a verdict that is late or by a lower mark.
+  // Neither a late verdict nor a lower mark brings it back.
   ledger.Record(Push(2), proto::ACCEPTED);
   ledger.AckThrough(kLife, PushSequence(1));
   EXPECT_EQ(ledger.Find(Push(2)), proto::STALE);
@@ -158,7 +158,7 @@ TEST(LedgerTest, TellsOfWhomItKnows) {
   EXPECT_EQ(ledger.Lives()[0].incarnation, other.incarnation);
 }
 
-// As of a worker all of whose pushes are of weight 0, and reach no shard.
+// Like those of a worker whose pushes all have weight 0, and reach no shard.
 TEST(LedgerTest, KeepsNoMoreVerdictsThanTheWindowHas) {
   Ledger ledger;
   for (uint64_t i = 1; i <= kMaxUnacknowledgedPushes + 2; ++i) {

@@ -19,10 +19,10 @@ namespace holdfast {
 namespace {
 
 constexpr uint64_t kElementBytes = sizeof(float);
-// Enough for anybody, where memory would allow for more.
+// A cap that suffices in practice, if memory would permit more.
 constexpr size_t kMaxPinnedVersions = 64;
 
-// Sums and products that stay at the greatest number where they would pass it:
+// Saturating sums and products: on overflow the result is the greatest number,
 // far above any limit.
 uint64_t Add(uint64_t a, uint64_t b) {
   uint64_t sum;
@@ -51,7 +51,7 @@ std::string Text(uint64_t bytes) {
                    : absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
-// Of one shard, in bytes.
+// The sizes of one shard's variables, in bytes.
 struct Sizes {
   uint64_t values = 0;
   uint64_t trainable = 0;
@@ -86,13 +86,13 @@ Sizes SizesOn(const proto::Declaration& declaration,
   return sizes;
 }
 
-// Of the embedding tables on one shard.
+// The sizes of the embedding tables on one shard, in bytes.
 struct TableSizes {
-  // All rows of those that have max_rows.
+  // All rows of the tables with max_rows.
   uint64_t bounded = 0;
-  // There are others.
+  // Whether there are tables without max_rows.
   bool unbounded = false;
-  // The rows of a push, at most.
+  // The most rows that a push can have.
   uint64_t push = 0;
 };
 
@@ -157,7 +157,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   const uint64_t limit =
       limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();
   if (needed > limit) {
-    // Too close to tell otherwise.
+    // Bytes, if the two look the same when rounded.
     const bool exact = Text(limit) == Text(needed);
     return absl::ResourceExhaustedError(absl::StrCat(
         "/job:ps/task:", ps, " may take ", exact ? InBytes(limit) : Text(limit),

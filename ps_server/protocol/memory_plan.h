@@ -11,59 +11,62 @@
 
 namespace holdfast {
 
-// How a shard's memory is given out, so that a job that has begun never runs
-// out of it. With V the bytes of all slices on the shard, and T those of the
-// trainable ones, it needs
+// How a shard's memory is allotted, so that a job that has begun never runs out
+// of it. With V the bytes of all slices on the shard, and T those of the
+// trainable ones, the shard needs
 //
 //     V                       the values
 //   + T x slots               of the optimizers, variable by variable
 //   + T                       the next version, in the making
-//   + T                       an earlier version that is still being read: by
-//                             a pin, all of it
+//   + T                       an earlier version that is still being read;
+//                             under a pin, all of it
 //   + T + T x slots           values and slots that are being written to a
-//                             checkpoint, where the job takes any
+//                             checkpoint, if the job takes any
 //   + tables with max_rows    that many rows, with their indexes
-//   + P x reserved_pushes     with P = T + the rows that a push has at most:
+//   + P x reserved_pushes     with P = T + the most rows that a push can have:
 //                             for each worker one push (asynchronous), or as
 //                             many as any worker has seats in a step
 //                             (synchronous, ceil(N / M))
 //
-// and what is left goes to pushes that come early, then, nine tenths of it, to
-// tables without max_rows, then to versions that processes of the same host
-// read in place (docs/protocol/same_host.md), T each, then to pinned versions;
-// with tables, half of it, and the other half to copies of rows that change
-// while a version is held. These may become more, for a checkpoint or a pin
-// that is held for long: then no further version is pinned. Not counted are the
-// process itself, some 30 MB, and what lies around tensors in gRPC's buffers,
-// 20 to 50 MB (docs/performance.md). Parts lie in the memory that is reserved
-// for their push from their first byte, and answers are sent from the versions;
-// but one that is encoded is a copy, until it is sent.
+// What is left goes to pushes that come early; then nine tenths of the rest to
+// tables without max_rows; then to versions that processes on the same host
+// read in place (docs/protocol/same_host.md), T each; then to pinned versions.
+// If there are tables, pinned versions get only half, and the other half goes
+// to copies of rows that change while a version is held. These copies may
+// exceed their half while a checkpoint or a pin is held for long; no further
+// version is pinned then. Not counted are the process itself, about 30 MB, and
+// what surrounds tensors in gRPC's buffers, 20 to 50 MB (docs/performance.md).
+// Parts are received into the memory reserved for their push from the first
+// byte on, and answers are sent from the versions; only an encoded answer is a
+// copy, until it is sent.
 struct MemoryPlan {
   // The sum above.
   int64_t needed_bytes = 0;
-  // Pushes of one worker that always have room, and of all workers beside them.
+  // The number of pushes of each worker that always have room, and the number
+  // of further pushes of all workers together.
   size_t reserved_per_worker = 1;
   size_t extra_pushes = 0;
-  // Of one worker, reserved or not.
+  // The maximum number of pushes of one worker, reserved or not.
   size_t max_pushes_per_worker = 1;
-  // What the embedding tables without max_rows may take, together.
+  // The memory for all embedding tables without max_rows together.
   int64_t table_bytes = 0;
-  // Distinct versions that may be lent: in a synchronous job those before and
-  // after a step, that of a worker which is late, and one that is evaluated;
-  // asynchronous, two for each worker, and two more. Fewer where there is no
-  // room: 0 has all values sent.
+  // The number of distinct versions that may be lent: in a synchronous job the
+  // versions before and after a step, that of a late worker, and one that is
+  // evaluated; in an asynchronous job two for each worker, and two more. Fewer
+  // if there is no room; with 0, all values are sent.
   size_t max_lent_versions = 0;
-  // Distinct versions that pins may hold.
+  // The number of distinct versions that pins may hold.
   size_t max_pinned_versions = 1;
-  // Copies of rows with which no further version is pinned.
+  // The size of row copies at which no further version is pinned.
   int64_t held_row_bytes = 0;
 };
 
 // The plan for the slices of ps `ps`, and its buckets of the tables.
-// `declaration` has its defaults filled in; its `checkpoints` are absent where
-// none are taken. `limit_bytes` 0: no limit. `lends`: whether values lie where
-// they can be lent. Errors: RESOURCE_EXHAUSTED, with the sum, when it is above
-// the limit; those of EmbeddingTable::Create.
+// `declaration` must have its defaults filled in; its `checkpoints` are absent
+// if none are taken. `limit_bytes`: 0 means no limit. `lends`: whether values
+// are stored where they can be lent.
+// Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit; those
+// of EmbeddingTable::Create.
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
                                       uint32_t ps, int64_t limit_bytes,

@@ -69,7 +69,7 @@ constexpr int64_t kFixed = kT + 50 * 4 + 2 * kT;
 struct Case {
   std::string name;
   proto::Declaration declaration;
-  // Beyond values, slots, and the two versions.
+  // The pushes that fit besides values, slots, and the two versions.
   int64_t pushes;
   size_t reserved_per_worker;
   size_t wanted_extra;
@@ -202,7 +202,7 @@ TEST(MemoryPlanTest, WhatIsLeftIsForPinsAndForCopiesOfRows) {
   EXPECT_EQ(with->max_pinned_versions, 1 + 3u);
 }
 
-// Values and slots that are being written stay beside those that go on.
+// Values and slots that are being written are kept besides those in training.
 TEST(MemoryPlanTest, CheckpointsCostWhatTheyHold) {
   for (Case c : Cases()) {
     SCOPED_TRACE(c.name);
@@ -222,7 +222,7 @@ TEST(MemoryPlanTest, CheckpointsCostWhatTheyHold) {
   }
 }
 
-// What no 64 bits can count is refused, with or without a limit.
+// Sizes that overflow 64 bits are refused, with or without a limit.
 TEST(MemoryPlanTest, AbsurdSizesAreRefused) {
   std::vector<proto::Slice> slices = Slices();
   slices[0].set_size(uint64_t{1} << 61);

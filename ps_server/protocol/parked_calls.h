@@ -14,30 +14,30 @@
 
 namespace holdfast {
 
-// Calls that an event machine answers later: when what they wait for has
-// happened, or at their deadline.
+// Calls that an event machine answers later: when what they wait for happens,
+// or at their deadlines.
 //
 // A call is parked under a key by which it is found again, such as the push
 // that it asks about or the version that it waits for; several calls may have
-// the same key. Calls are taken out in the order in which they were parked,
-// whatever they are selected by.
+// the same key. However calls are selected, they are taken out in the order in
+// which they were parked.
 //
-// A reply may come back with further calls into the machine that owns this
-// object, so calls are answered only after they are taken out.
+// A reply may cause further calls into the machine that owns this object, so
+// calls are answered only after they have been taken out.
 //
-// Thread-compatible. Key needs operator<. To park or take one call costs
+// Thread-compatible. Key needs operator<. Parking or taking one call costs
 // O(log size()), however many calls there are with other keys or deadlines.
 template <typename Key, typename Response, typename Request = std::monostate>
 class ParkedCalls {
  public:
-  // Calls that one object holds before it is full.
+  // The number of calls that an object holds when it is full.
   static constexpr size_t kDefaultLimit = 65536;
 
   struct Call {
     // Calls are numbered from 1 in the order in which they were parked.
     uint64_t number = 0;
     Key key;
-    // What the owner needs to answer the call, apart from its key.
+    // What the owner needs to answer the call, besides its key.
     Request request;
     Reply<Response> reply;
     absl::Time deadline;
@@ -49,7 +49,7 @@ class ParkedCalls {
 
   size_t size() const { return calls_.size(); }
   bool empty() const { return calls_.empty(); }
-  // The owner answers a call at once rather than park it here.
+  // When this is true, the owner answers a call at once instead of parking it.
   bool full() const { return calls_.size() >= limit_; }
 
   void Park(Key key, Reply<Response> reply, absl::Time deadline,
@@ -59,14 +59,14 @@ class ParkedCalls {
   }
 
   struct Latest {
-    // Calls with the same key, to be answered now: who asks again does not wait
-    // for the earlier answer any more.
+    // Calls with the same key, to be answered now: a caller that asks again no
+    // longer waits for the earlier answer.
     std::vector<Call> earlier;
-    // There are more calls than there is room for: the owner takes this one out
-    // again, unless it can be answered at once.
+    // There is no room for the call: the owner takes it out again, unless it
+    // can be answered at once.
     bool no_room = false;
   };
-  // Parks the call in place of those with its key.
+  // Parks the call in place of earlier ones with its key.
   Latest ParkLatest(Key key, Reply<Response> reply, absl::Time deadline,
                     Request request = {}) {
     const auto first = by_key_.lower_bound(key);
@@ -79,7 +79,7 @@ class ParkedCalls {
     return latest;
   }
 
-  // Takes out that call, which Next() or Between() has found.
+  // Takes out `call`, which Next() or Between() has returned.
   Call TakeCall(const Call* call) { return TakeOut(call); }
 
   // Takes out the calls with `key`.
@@ -89,11 +89,11 @@ class ParkedCalls {
     while (last != by_key_.end() && !(key < last->first)) ++last;
     return TakeOut(Find(first, last));
   }
-  // Takes out those whose keys are not below `first` and not above `last`.
+  // Takes out the calls with keys in [first, last].
   std::vector<Call> TakeBetween(const Key& first, const Key& last) {
     return TakeOut(Find(by_key_.lower_bound(first), by_key_.upper_bound(last)));
   }
-  // Takes out those whose deadline is at or before `now`.
+  // Takes out the calls whose deadline is at or before `now`.
   std::vector<Call> TakeDue(absl::Time now) {
     if (by_deadline_.empty() || now < by_deadline_.begin()->first) return {};
     return TakeOut(Find(by_deadline_.begin(), by_deadline_.upper_bound(now)));
@@ -110,7 +110,7 @@ class ParkedCalls {
     calls_.clear();
     return taken;
   }
-  // Takes out those that `ready` holds for. O(size()).
+  // Takes out the calls for which `ready` returns true. O(size()).
   template <typename Ready>
   std::vector<Call> TakeIf(Ready ready) {
     std::vector<const Call*> found;
@@ -120,20 +120,20 @@ class ParkedCalls {
     return TakeOut(std::move(found));
   }
 
-  // Those whose keys are not below `first` and not above `last`, by key. Valid
-  // until they are taken out.
+  // The calls with keys in [first, last], ordered by key. The pointers are
+  // valid until the calls are taken out.
   std::vector<const Call*> Between(const Key& first, const Key& last) const {
     return Find(by_key_.lower_bound(first), by_key_.upper_bound(last));
   }
-  // The first call that was parked after that with `number`, or null; 0 stands
-  // for the beginning.
+  // The first call that was parked after call `number`, or null; 0 stands for
+  // the beginning.
   const Call* Next(uint64_t number) const {
     const auto next = calls_.upper_bound(number);
     return next == calls_.end() ? nullptr : &next->second.call;
   }
 
  private:
-  // Calls with the same key, or deadline, are in the order of their numbers.
+  // Calls with the same key or deadline are in the order of their numbers.
   using ByKey = std::multimap<Key, const Call*>;
   using ByDeadline = std::multimap<absl::Time, const Call*>;
   struct Entry {
@@ -144,7 +144,7 @@ class ParkedCalls {
     typename ByDeadline::iterator by_deadline;
   };
 
-  // `after`: the first key behind those that are the same.
+  // `after`: the first entry with a greater key.
   void Park(typename ByKey::iterator after, Key&& key, Reply<Response>&& reply,
             absl::Time deadline, Request&& request) {
     const uint64_t number = ++last_number_;
@@ -155,7 +155,7 @@ class ParkedCalls {
                               std::move(reply), deadline})
             ->second;
     entry.by_key = by_key_.emplace_hint(after, entry.call.key, &entry.call);
-    // Most deadlines come in order, and then this needs no search.
+    // Deadlines mostly come in increasing order, and then this needs no search.
     entry.by_deadline =
         by_deadline_.emplace_hint(by_deadline_.end(), deadline, &entry.call);
   }
@@ -187,7 +187,7 @@ class ParkedCalls {
 
   const size_t limit_;
   uint64_t last_number_ = 0;
-  // By number; the others point into it.
+  // Keyed by number; the other two point into it.
   std::map<uint64_t, Entry> calls_;
   ByKey by_key_;
   ByDeadline by_deadline_;

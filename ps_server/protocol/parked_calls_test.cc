@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The response is of no matter here; a call is known by its request.
+// The response does not matter here; a call is identified by its request.
 using Calls = ParkedCalls<int, int, std::string>;
 
 absl::Time At(int seconds) { return absl::FromUnixSeconds(seconds); }
@@ -78,7 +78,7 @@ TEST(ParkedCallsTest, TakesWhatIsDueInTheOrderOfParking) {
   Park(calls, 4, "d", 20);
   EXPECT_THAT(Names(calls.TakeDue(At(9))), IsEmpty());
   EXPECT_THAT(Names(calls.TakeDue(At(20))), ElementsAre("b", "c", "d"));
-  // What is taken under its key is due no more.
+  // A call that was taken by its key is no longer due.
   EXPECT_THAT(Names(calls.Take(1)), ElementsAre("a"));
   EXPECT_THAT(Names(calls.TakeDue(At(100))), IsEmpty());
 }

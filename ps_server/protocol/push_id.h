@@ -21,9 +21,9 @@ struct WorkerLife {
     return absl::StrCat(worker.ToString(), " (incarnation ",
                         incarnation.value(), ")");
   }
-  // Below, at or above 0 as this is below, at or above `other`. One pass over
-  // the job's name: the machines' maps compare lives and pushes at each call,
-  // and their jobs are nearly always the same.
+  // Negative, 0 or positive, if this is below, equal to or above `other`. Takes
+  // one pass over the job's name: the machines' maps compare lives and pushes
+  // at each call, and their jobs are nearly always the same.
   int Compare(const WorkerLife& other) const {
     if (const int job = worker.job.compare(other.worker.job); job != 0) {
       return job;
@@ -48,7 +48,7 @@ struct WorkerLife {
   }
 };
 
-// One push, whatever it is made of and however often it is sent.
+// One push, regardless of its contents and of how often it is sent.
 struct PushId {
   WorkerLife from;
   PushSequence sequence;
@@ -69,7 +69,7 @@ struct PushId {
   }
 };
 
-// The ends of the range of pushes that one life can make.
+// The first and last pushes that a life can make.
 inline PushId FirstOf(const WorkerLife& life) {
   return {life, PushSequence(0)};
 }

@@ -9,7 +9,7 @@
 namespace holdfast {
 namespace {
 
-// As bytes, little-endian.
+// The words as bytes, little-endian.
 std::string Bytes(absl::Span<const uint64_t> words) {
   std::string bytes;
   for (const uint64_t word : words) {
@@ -67,8 +67,8 @@ Receipts::Receipts(
   }
 }
 
-// All of the words before the last ones are always there, so that no two
-// statements are the same bytes.
+// All the words before `rest` are always present, so that no two statements
+// have the same bytes.
 uint64_t Receipts::Make(Kind kind, uint32_t ps, const PushId& push,
                         absl::Span<const uint64_t> rest) const {
   absl::InlinedVector<uint64_t, 16> words = {
@@ -105,7 +105,7 @@ uint64_t Receipts::OfTicket(const PushId& push, const Scalars& scalars) const {
 }
 
 // Receipts are compared as machine words, in a time that does not depend on how
-// many of their bits are right.
+// many of their bits match.
 
 absl::Status Receipts::CheckHeld(const PushId& push,
                                  std::optional<GlobalStep> step,

@@ -95,7 +95,7 @@ TEST(ReceiptsTest, EachHolderMustHaveGivenOne) {
     return receipts.CheckHeld(push, kStep, given);
   };
   EXPECT_TRUE(check(ByPs({at0, 0, at2})).ok());
-  // What the others give does not matter.
+  // The receipts of the other ps do not matter.
   EXPECT_TRUE(check(ByPs({at0, 5, at2, 6, 7})).ok());
   EXPECT_TRUE(Names(check(ByPs({})), "/job:ps/task:0: its receipt is missing"));
   EXPECT_TRUE(
@@ -107,7 +107,7 @@ TEST(ReceiptsTest, EachHolderMustHaveGivenOne) {
   EXPECT_FALSE(
       receipts.CheckHeld(push, kStep.next(), ByPs({at0, 0, at2})).ok());
   EXPECT_FALSE(receipts.CheckApplied(push, ByPs({at0, 0, at2})).ok());
-  // The one that asks knows of itself.
+  // The ps that checks knows its own state.
   EXPECT_TRUE(receipts.CheckHeld(push, kStep, ByPs({0, 0, at2}), 0).ok());
   EXPECT_FALSE(receipts.CheckHeld(push, kStep, ByPs({0, 0, at2}), 2).ok());
 }

@@ -7,8 +7,8 @@
 
 namespace holdfast {
 
-// Tells a failure that comes again and again from one that passes by itself:
-// how long a file may be unreadable before it counts as damaged.
+// Distinguishes a persistent failure from a transient one: decides how long a
+// file may be unreadable before it counts as damaged.
 //
 // Thread-compatible.
 class RepeatedFailure {
@@ -16,14 +16,15 @@ class RepeatedFailure {
   static constexpr int kLeastTimes = 3;
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
-  // It has happened once more. True when it has now happened often enough, and
-  // for long enough: for kPatience, or a quarter of `limit` if that is shorter.
+  // Counts another failure. Returns true if there have been at least
+  // kLeastTimes, and for long enough: for kPatience, or for a quarter of
+  // `limit` if that is shorter.
   bool Count(absl::Time now, absl::Duration limit) {
     if (times_++ == 0) since_ = now;
     return times_ >= kLeastTimes &&
            now - since_ >= std::min(kPatience, limit / 4);
   }
-  // It has passed.
+  // The failure has passed.
   void Clear() { times_ = 0; }
 
   int times() const { return times_; }

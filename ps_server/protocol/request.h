@@ -1,4 +1,4 @@
-// What both event machines read from a request.
+// Reads from requests what both event machines need.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 
@@ -25,7 +25,7 @@ inline WorkerLife ToWorkerLife(const proto::WorkerLife& life) {
   return {ToTaskId(life.worker()), Incarnation(life.incarnation())};
 }
 
-// When a call that came at `now` is answered at the latest.
+// The latest time at which a call that came at `now` is answered.
 inline absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
   return now + absl::Milliseconds(std::min<uint64_t>(
                    wait_ms, absl::ToInt64Milliseconds(kMaxPark)));

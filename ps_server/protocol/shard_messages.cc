@@ -6,7 +6,7 @@ namespace holdfast {
 
 std::string ShardMethod<proto::RestoreRequest>::Purpose(
     const proto::RestoreRequest& request) {
-  if (!request.has_checkpoint()) return "the making of variables";
+  if (!request.has_checkpoint()) return "creating the variables";
   return absl::StrCat("the state of step ", request.checkpoint().step());
 }
 
@@ -17,31 +17,31 @@ std::string ShardMethod<proto::CommitRequest>::Purpose(
 
 std::string ShardMethod<proto::FenceRequest>::Purpose(
     const proto::FenceRequest&) {
-  return "the shutting out of lost workers";
+  return "fencing lost workers";
 }
 
 std::string ShardMethod<proto::ResolveRequest>::Purpose(
     const proto::ResolveRequest&) {
-  return "the shutting out of lost workers";
+  return "fencing lost workers";
 }
 
 std::string ShardMethod<proto::HoldRequest>::Purpose(
     const proto::HoldRequest&) {
-  return "the taking of a checkpoint";
+  return "taking a checkpoint";
 }
 
 std::string ShardMethod<proto::SaveRequest>::Purpose(
     const proto::SaveRequest&) {
-  return "the taking of a checkpoint";
+  return "taking a checkpoint";
 }
 
 std::string ShardMethod<proto::AwaitSavedRequest>::Purpose(
     const proto::AwaitSavedRequest&) {
-  return "the writing of a checkpoint";
+  return "writing a checkpoint";
 }
 
 std::string ShardMethod<proto::EndRequest>::Purpose(const proto::EndRequest&) {
-  return "the end";
+  return "the end of the job";
 }
 
 }  // namespace holdfast

@@ -1,5 +1,5 @@
-// What the coordinator says to shards, as data: a message is added here, in
-// proto/shard.proto, in the operation that sends it, and in the shard.
+// The coordinator's messages to shards, as data. To add a message, change this
+// file, proto/shard.proto, the operation that sends it, and the shard.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_SHARD_MESSAGES_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_SHARD_MESSAGES_H_
 
@@ -18,9 +18,9 @@
 
 namespace holdfast {
 
-// By type of request: the type of its answer; the name of its method in
-// proto/shard.proto; and what people are told that is waited for until all
-// shards have answered it.
+// For each type of request: the type of its answer, the name of its method in
+// proto/shard.proto, and what users are told is being waited for until all
+// shards have answered.
 template <typename Request>
 struct ShardMethod;
 
@@ -91,10 +91,11 @@ using AllShardMessages =
                   proto::HoldRequest, proto::SaveRequest,
                   proto::AwaitSavedRequest, proto::EndRequest>;
 using ShardRequest = AllShardMessages::Request;
-// The answer to the request at the same place of ShardRequest.
+// The answer to the request at the same position of ShardRequest.
 using ShardResponse = AllShardMessages::Response;
 
-// A reply for the answer to one type of request, which passes it on.
+// A reply for the answer to one type of request, which passes the answer on to
+// `reply`.
 template <typename Request>
 Reply<typename ShardMethod<Request>::Response> OfMethod(
     Reply<ShardResponse> reply) {
@@ -105,7 +106,7 @@ Reply<typename ShardMethod<Request>::Response> OfMethod(
   };
 }
 
-// The other way round: a reply for any answer, which is one to `Request`.
+// The reverse: a reply for any answer, which must be one to `Request`.
 template <typename Request>
 Reply<ShardResponse> ToMethod(
     Reply<typename ShardMethod<Request>::Response> reply) {
@@ -134,12 +135,14 @@ absl::Duration LongestPark(const Request& request) {
   }
 }
 
-// The way from the coordinator to the shards. Calls do not block; a reply may
-// come at any time, or as an error when the message or its answer was lost.
+// The connections from the coordinator to the shards. Calls do not block. A
+// reply may come at any time; it is an error if the message or its answer was
+// lost.
 class ShardLinks {
  public:
   virtual ~ShardLinks() = default;
-  // Called for each ps but the coordinator's own, each time that it joins.
+  // Called for each ps other than the coordinator's own, each time that it
+  // joins.
   virtual void SetAddress(uint32_t ps, const std::string& address) = 0;
   virtual void Send(uint32_t ps, const ShardRequest& request,
                     Reply<ShardResponse> reply) = 0;

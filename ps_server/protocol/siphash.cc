@@ -54,8 +54,8 @@ uint64_t SipHash::Of(absl::Span<const uint64_t> words) const {
   State state = {key_[0] ^ 0x736f6d6570736575, key_[1] ^ 0x646f72616e646f6d,
                  key_[0] ^ 0x6c7967656e657261, key_[1] ^ 0x7465646279746573};
   for (const uint64_t word : words) state.Compress(word);
-  // The last word has the bytes that are left, here none, and the message's
-  // length in bytes modulo 256.
+  // The last word holds the remaining bytes, of which there are none here, and
+  // the message's length in bytes modulo 256.
   state.Compress(uint64_t{words.size() * sizeof(uint64_t)} << 56);
   state.v2 ^= 0xff;
   for (int i = 0; i < 4; ++i) state.Round();

@@ -9,13 +9,13 @@
 
 namespace holdfast {
 
-// SipHash-2-4 (Aumasson and Bernstein 2012): a message authentication code of
-// 64 bits for short messages. Whoever does not know the key can neither make
-// the code of a message nor learn the key from codes.
+// SipHash-2-4 (Aumasson and Bernstein 2012): a 64-bit message authentication
+// code for short messages. Without the key, one can neither compute the code of
+// a message nor learn the key from codes.
 //
-// Our own, for messages of whole words: OpenSSL's takes three times as long for
-// them, most of it for copying a context, and a push takes five codes.
-// siphash_test compares the codes of the two.
+// This is our own implementation, for messages of whole words: OpenSSL's takes
+// three times as long for them, mostly to copy a context, and a push takes five
+// codes. siphash_test compares the codes of both.
 //
 // Immutable, and so thread-safe.
 class SipHash {
@@ -25,7 +25,7 @@ class SipHash {
   // `key` must have kKeyBytes.
   explicit SipHash(absl::string_view key);
 
-  // Of the words' bytes, each little-endian.
+  // The code of the words' bytes, each word little-endian.
   uint64_t Of(absl::Span<const uint64_t> words) const;
 
  private:

@@ -57,8 +57,8 @@ uint64_t ByOpenssl(const std::string& key, const std::string& message) {
   return value;
 }
 
-// Of the messages of 0, 8 and 16 bytes 00 01 02 ... under the key 00 01 ...
-// 0f: vectors_sip64 of the authors' own code (github.com/veorq/SipHash,
+// The codes of the messages of 0, 8 and 16 bytes 00 01 02 ... under the key 00
+// 01 ... 0f: vectors_sip64 of the authors' own code (github.com/veorq/SipHash,
 // vectors.h), read as little-endian.
 TEST(SipHashTest, MakesThePublishedCodes) {
   const SipHash hash(Bytes(SipHash::kKeyBytes));

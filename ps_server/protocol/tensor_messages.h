@@ -1,5 +1,6 @@
-// The messages of a shard that carry tensors, with those as buffers: they stay
-// where they came in, and leave from where they lie.
+// A shard's messages that carry tensors, with the tensors as buffers: they stay
+// in the memory where they were received, and are sent from where they are
+// stored.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 
@@ -32,9 +33,9 @@ struct PushPart {
   std::vector<TensorPiece> tensors;
 };
 
-// What the values of `range` take of kMaxPullBytes, at most `most`. Where they
-// may be lent (docs/protocol/same_host.md) that is what a place takes, and a
-// reference to each of the chunks that they lie in.
+// The bytes of kMaxPullBytes that the values of `range` take up, but at most
+// `most`. If they may be lent (docs/protocol/same_host.md), that is the size of
+// their location, and of a reference to each chunk that holds them.
 inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
   constexpr uint64_t kPlaceBytes = 200;
   constexpr uint64_t kElementsPerByte = 8192;
@@ -47,7 +48,7 @@ inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
   return range.size() > most / element ? most : range.size() * element;
 }
 
-// PullResponse with its tensors as buffers, which lie in the store.
+// PullResponse with its tensors as buffers, which are those of the store.
 struct PullReply {
   Generation generation;
   proto::JobState state;
@@ -56,7 +57,7 @@ struct PullReply {
   std::vector<TensorPiece> tensors;
 };
 
-// PushPullResponse with its tensors as buffers, which lie in the store.
+// PushPullResponse with its tensors as buffers, which are those of the store.
 struct PushPullReply {
   proto::PushPullResponse response;
   std::vector<TensorPiece> tensors;

@@ -17,7 +17,7 @@ bool HasOptimizer(const proto::Variable& variable) {
          !variable.has_moving_average();
 }
 
-// That the slots of optimizer `optimizer` have seen.
+// The number of updates that the slots of optimizer `optimizer` have seen.
 uint64_t UpdatesIn(const proto::Manifest& manifest, uint32_t optimizer) {
   const proto::Position& position = manifest.position();
   const bool asynchronous =
@@ -48,11 +48,11 @@ absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
   }
   WarmSlots plan;
   plan.updates_before.resize(declaration.optimizers_size());
-  // By optimizer: the first variable or table whose slots have a part in the
-  // bias corrections, as "variable "w"".
+  // Keyed by optimizer: the first variable or table whose slots take part in
+  // bias correction, like "variable "w"".
   std::map<uint32_t, std::string> first;
-  // Adds `what`, a variable or table of the name and optimizer, whose slots are
-  // those of optimizer `from_optimizer`, if any.
+  // Adds a variable or table (`what`) with this name and optimizer. Its slots
+  // come from optimizer `from_optimizer`, if any.
   const auto add = [&](absl::string_view what, const std::string& name,
                        uint32_t optimizer,
                        std::optional<uint32_t> from_optimizer) {

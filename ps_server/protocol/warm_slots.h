@@ -15,26 +15,26 @@ namespace holdfast {
 // The optimizer slots that a new job takes over from the checkpoint of its warm
 // start (docs/protocol/recovery.md, "With another job file").
 struct WarmSlots {
-  // Names of variables, and then of tables, whose optimizer has slots, in the
-  // order declared: those whose slots are taken over, and those whose slots
-  // begin anew.
+  // Names of variables and then of tables whose optimizer has slots, in
+  // declaration order: those whose slots are taken over, and those whose slots
+  // start with their initial values.
   std::vector<std::string> taken;
   std::vector<std::string> anew;
-  // As in proto::Position: of each optimizer with bias corrections, the updates
-  // that the slots taken over have seen; 0 for the others.
+  // As in proto::Position: for each optimizer with bias corrections, the number
+  // of updates that the slots taken over have seen; 0 for the others.
   std::vector<uint64_t> updates_before;
 };
 
 // Whether two variables have the same type and shape.
 bool SameTensor(const proto::Variable& a, const proto::Variable& b);
 
-// A variable's slots are taken over when the checkpoint has a variable of that
-// name, type and shape, whose rule gave its slots the same meaning; a table's
-// when it has one of that name, row length and `row_wise`, of such a rule.
-// Coordinator and shards come to the same result, as they read the same
-// manifest. Errors: FAILED_PRECONDITION when the variables and tables of one
-// optimizer with bias corrections would begin with different numbers of
-// updates.
+// A variable's slots are taken over if the checkpoint has a variable of the
+// same name, type and shape, whose update rule gave its slots the same meaning;
+// a table's slots if the checkpoint has a table of the same name, row length
+// and `row_wise`, with such a rule. The coordinator and the shards come to the
+// same result, because they read the same manifest.
+// Errors: FAILED_PRECONDITION when the variables and tables of one optimizer
+// with bias corrections would begin with different numbers of updates.
 absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
                                         const proto::Manifest& from);
 

@@ -63,7 +63,7 @@ TEST(WarmSlotsTest, ARuleWithoutSlotsHasNoneToTake) {
   EXPECT_THAT(plan->anew, IsEmpty());
 }
 
-// Two slots each, but not of the same things.
+// Each form has two slots, but with different meanings.
 TEST(WarmSlotsTest, RmsPropsSlotsAreThoseOfItsForm) {
   const std::string centered = "rmsprop { centered: true }";
   const std::string momentum = "rmsprop { momentum: 0.5 }";
@@ -95,7 +95,7 @@ TEST(WarmSlotsTest, UpdatesAreThoseThatTheSlotsHaveSeen) {
   auto plan = PlanWarmSlots(declaration, from);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->updates_before, ElementsAre(5, 5));
-  // Of a job that had a warm start of its own.
+  // A job that had a warm start of its own.
   from.mutable_position()->add_updates_before(100);
   from.mutable_position()->add_updates_before(200);
   plan = PlanWarmSlots(declaration, from);
@@ -127,7 +127,7 @@ TEST(WarmSlotsTest, OneNumberOfUpdatesCannotStandForTwo) {
       std::string(plan.status().message()),
       AllOf(HasSubstr("variable \"a\" would begin with 5 updates"),
             HasSubstr("\"b\" with 0"), HasSubstr("--warm_start_slots")));
-  // Before the first update all is as at the beginning.
+  // Before the first update everything is as at the beginning.
   from.mutable_position()->clear_updates();
   EXPECT_TRUE(PlanWarmSlots(Of("adam {}"), from).ok());
 }
@@ -148,7 +148,7 @@ TEST(WarmSlotsTest, TablesAreTakenOverAsVariablesAre) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->taken, ElementsAre("a", "b", "c", "s", "t", "u"));
   EXPECT_THAT(plan->updates_before, ElementsAre(5, 0));
-  // Of other lengths, or one with another kind of accumulator.
+  // With other row lengths, or another kind of accumulator.
   plan = PlanWarmSlots(with_tables("adagrad {}",
                                    R"(tables { name: "s" row_length: 2 }
                      tables { name: "t" row_length: 3 optimizer: 1 }

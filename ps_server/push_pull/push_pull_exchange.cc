@@ -36,7 +36,8 @@ PushPullExchange::Output PushPullExchange::OnPushed(
     aborted.response.set_version(pushed->version());
     return Answer(std::move(aborted));
   }
-  // Another verdict is the next one's to tell, as it is without this call.
+  // Other verdicts are left to the Contribute or Apply that follows, as without
+  // PushPull.
   Output out;
   if (request_.has_application()) {
     out.apply = Application();
@@ -73,7 +74,7 @@ PushPullExchange::Output PushPullExchange::OnContributed(
   if (!contributed.ok()) return Answer(contributed.status());
   proto::PushPullResponse& to = reply_.response;
   to.set_generation(contributed->generation());
-  // Values of a job that has ended say so themselves.
+  // If the job has ended, the answer to the pull already says so.
   if (!to.has_state()) *to.mutable_state() = contributed->state();
   to.set_verdict(contributed->verdict());
   to.set_global_step(contributed->global_step());
@@ -117,7 +118,8 @@ PushPullExchange::Output PushPullExchange::OnApplied(
     out.pull = Pull(0);
     if (out.pull.has_value()) return out;
   } else {
-    // Values of a push that waits for another's application would be too early.
+    // While the push waits for another one to be applied, it is too early to
+    // pull.
     pulled_ = true;
   }
   return AnswerWhenComplete();
@@ -139,7 +141,7 @@ std::optional<proto::PullRequest> PushPullExchange::Pull(uint64_t min_version) {
 PushPullExchange::Output PushPullExchange::OnPulled(
     absl::StatusOr<PullReply> pulled) {
   pulled_ = true;
-  // Without values the caller pulls by itself, and hears the error then.
+  // Without values the caller pulls by itself, and gets the error then.
   if (pulled.ok()) {
     reply_.response.set_version(pulled->version.value());
     reply_.response.set_loss_scale(pulled->loss_scale);
@@ -156,7 +158,8 @@ PushPullExchange::Output PushPullExchange::AnswerWhenComplete() {
   return Answer(std::move(reply_));
 }
 
-// The first counts: a contribution may fail while the values are awaited.
+// Only the first answer counts: a contribution may fail while the values are
+// awaited.
 PushPullExchange::Output PushPullExchange::Answer(
     absl::StatusOr<PushPullReply> answer) {
   Output out;

@@ -14,9 +14,9 @@
 namespace holdfast {
 
 // One call of PushPull at the only ps of a job, from its push to its answer
-// (docs/protocol/life_of_a_step.md, F): which messages shard and coordinator
-// get, and what the caller is told. They get what they would get from a worker
-// that makes these calls one by one.
+// (docs/protocol/life_of_a_step.md, F): decides which messages the shard and
+// the coordinator get, and what the caller is told. They get the messages that
+// a worker would send if it made these calls one by one.
 //
 //   Start -- push ------> OnPushed -- contribute --> OnContributed --+
 //     |                    ^  |  \--- pull --------> OnPulled -------+-> answer
@@ -25,16 +25,16 @@ namespace holdfast {
 //                                                     |  \-----------+
 //                                                     +- pull -> OnPulled
 //
-// A deterministic event machine: messages in, messages out. Each message that
-// comes out is answered once, or never, by the event named after it; answers to
+// A deterministic event machine: messages in, messages out. Each outgoing
+// message is answered at most once, by the event named after it; answers to
 // messages that went out together may come in any order.
 //
 // Thread-compatible.
-// Invariants: there is one answer at most, and nothing after it; no
-// contribution or application leaves before the push is acknowledged [P1].
+// Invariants: there is at most one answer, and no output after it; no
+// contribution or application is sent before the push is acknowledged [P1].
 class PushPullExchange {
  public:
-  // What an event brings about, to be sent in this order.
+  // The messages that an event produces, to be sent in this order.
   struct Output {
     // To the shard.
     std::optional<PushPart> push;
@@ -49,7 +49,7 @@ class PushPullExchange {
 
   explicit PushPullExchange(proto::PushPullRequest request);
 
-  // `tensors`: those of the request.
+  // `tensors`: the tensors of the request.
   Output Start(std::vector<TensorPiece> tensors);
   Output OnPushed(const absl::StatusOr<proto::PushResponse>& pushed);
   Output OnContributed(
@@ -60,16 +60,18 @@ class PushPullExchange {
  private:
   proto::ContributeRequest Contribution(uint64_t receipt) const;
   proto::ApplyRequest Application() const;
-  // Where the caller has asked for nothing, nothing is awaited.
+  // The pull to send; nothing if the caller has asked for no values, and then
+  // none are awaited.
   std::optional<proto::PullRequest> Pull(uint64_t min_version);
-  // The answer, when all that it needs is there.
+  // The answer, once everything it needs is there.
   Output AnswerWhenComplete();
   Output Answer(absl::StatusOr<PushPullReply> answer);
 
   const proto::PushPullRequest request_;
   bool answered_ = false;
-  // What is known of the answer: there is a decision, or why there is none yet;
-  // and the values are there, or do not come.
+  // The answer as far as it is known. decided_: it has the decision, or the
+  // reason why there is none yet; pulled_: it has the values, or none will
+  // come.
   PushPullReply reply_;
   bool decided_ = false;
   bool pulled_ = false;

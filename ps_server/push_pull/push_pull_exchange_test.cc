@@ -17,7 +17,7 @@ namespace {
 
 using Output = PushPullExchange::Output;
 
-// What goes out, as "contribute pull".
+// The messages that go out, like "contribute pull".
 std::string Names(const Output& out) {
   std::vector<std::string> names;
   if (out.push.has_value()) names.push_back("push");
@@ -148,7 +148,7 @@ constexpr char kContributed[] =
     "generation: 2 state { phase: TRAINING } verdict: ACCEPTED global_step: 5 "
     "durable_step: 3 version: 5 loss_scale: 2 | 1 tensors";
 
-// The strands of both machines answer as they come.
+// The strands of the two machines answer in any order.
 TEST(PushPullExchangeTest, VerdictAndValuesComeInEitherOrder) {
   for (const bool verdict_first : {true, false}) {
     PushPullExchange exchange(Contribution());
@@ -196,8 +196,8 @@ TEST(PushPullExchangeTest, ValuesThatFailAreLeftOut) {
   }
 }
 
-// A contribution that is refused is answered at once; the values that come
-// later, or came before, are nobody's.
+// A refused contribution is answered at once; values that come later, or came
+// before, are dropped.
 TEST(PushPullExchangeTest, ARefusedContributionIsToldOnce) {
   for (const bool refused_first : {true, false}) {
     PushPullExchange exchange(Contribution());
@@ -278,7 +278,7 @@ TEST(PushPullExchangeTest, NothingLeavesBeforeThePushIsHere) {
   }
 }
 
-// Whoever asks again is told by the machine that has decided.
+// A repeated call is answered by the machine that has decided.
 TEST(PushPullExchangeTest, ADecidedPushIsAskedFor) {
   for (const proto::Verdict verdict : {proto::ACCEPTED, proto::STALE}) {
     proto::PushResponse response = Kept();

@@ -6,11 +6,11 @@
 
 namespace holdfast {
 
-// The answer that says nothing but that it is done.
+// An answer that carries nothing but success.
 struct Done {};
 
-// Where the answer to a message goes. Called exactly once, at once or after a
-// while, by the machine that took the message.
+// Receives the answer to a message. Called exactly once, immediately or later,
+// by the machine that took the message.
 template <typename Response>
 using Reply = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 

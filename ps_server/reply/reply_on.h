@@ -9,9 +9,9 @@
 
 namespace holdfast {
 
-// A reply that may be called from any thread, and calls `reply` on `strand`;
-// not at all once that has stopped. `hand`: Strand::Post, or RunOrPost for a
-// reply that is quickly handled.
+// A reply that may be called from any thread, and calls `reply` on `strand`,
+// unless the strand has stopped. `hand`: Strand::Post, or RunOrPost for a reply
+// that is handled quickly.
 template <typename Response>
 Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply,
                         void (Strand::*hand)(Strand::Task) = &Strand::Post) {

@@ -17,9 +17,9 @@ const std::map<std::string, Roles>& AccessTable() {
     const Roles anybody = {kPsJob, kWorkerJob, kChiefJob, kEvaluatorJob,
                            kOperatorJob};
     const Roles members = {kPsJob, kWorkerJob, kChiefJob, kEvaluatorJob};
-    // Those that train.
+    // The tasks that train.
     const Roles workers = {kWorkerJob, kChiefJob};
-    // Those that evaluate: where no chief is listed, a worker does.
+    // The tasks that evaluate: if no chief is listed, a worker does.
     const Roles evaluators = {kWorkerJob, kChiefJob, kEvaluatorJob};
     const Roles readers = {kWorkerJob, kChiefJob, kEvaluatorJob, kOperatorJob};
     const Roles coordinator = {kCoordinator};
@@ -36,7 +36,7 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/GetStatus", anybody},
         {"/holdfast.proto.Coordinator/GetEvents", anybody},
         {"/holdfast.proto.Coordinator/GetHistory", anybody},
-        // A ps that is told to stop has the job saved before.
+        // A ps that is told to stop has the job saved first.
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
         {"/holdfast.proto.Coordinator/Trace", {kOperatorJob}},
         {"/holdfast.proto.Coordinator/ReportTrace", members},

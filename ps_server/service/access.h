@@ -11,27 +11,27 @@
 
 namespace holdfast {
 
-// Who makes a call, as its certificate says; nullopt on a server without
-// certificates, which believes what a call says of itself.
+// The identity of a caller, from its certificate; nullopt on a server without
+// certificates, which believes what a call says about itself.
 using Caller = std::optional<Identity>;
 
-// Who may call `method` ("/holdfast.proto.Shard/Push"). Nobody: there is no
-// such method.
+// The roles that may call `method` ("/holdfast.proto.Shard/Push"); none if
+// there is no such method.
 //
-// A method's roles are words: those of an Identity, and "coordinator" for ps
-// task 0, which is a "ps" as well.
+// Roles are words: those of an Identity, and "coordinator" for ps task 0, which
+// is a "ps" as well.
 std::set<std::string> RolesOf(const std::string& method);
 
 // Errors: PERMISSION_DENIED, naming both, when `caller` may not call `method`;
-// UNAUTHENTICATED when he belongs to another training than `training`.
+// UNAUTHENTICATED when it belongs to a training other than `training`.
 absl::Status CheckAccess(const std::string& training, const Caller& caller,
                          const std::string& method);
 
-// Tests that who calls is who the request says that he is: an operator is a
+// Checks that the caller is the sender that the request names; an operator is a
 // "client", of any index. Errors: PERMISSION_DENIED, naming both.
 absl::Status CheckSender(const Caller& caller, const proto::Sender& sender);
 
-// The same of a whole request; one without a sender is anybody's.
+// The same for a whole request; one without a sender passes.
 template <typename Request>
 auto CheckSenderOf(const Caller& caller, const Request& request, int)
     -> decltype(request.sender(), absl::Status()) {

@@ -10,11 +10,12 @@
 namespace holdfast {
 namespace {
 
-// Behind it, what a method's request is called.
+// The end of the name of every method's request, which follows the method's
+// name.
 constexpr char kRequest[] = "Request";
 constexpr size_t kRequestSize = sizeof(kRequest) - 1;
 
-// Whose push or pull it is.
+// Adds whose push or pull it is.
 void AddSender(const google::protobuf::Message& request,
                TraceSpan::Args* args) {
   const auto* const field = request.GetDescriptor()->FindFieldByName("sender");

@@ -13,22 +13,22 @@
 
 namespace holdfast {
 
-// What a ps records, for traces of the whole cluster, of the calls that its
-// machines serve: rows of pushes, pulls, commits, saves and the like, with a
-// span for each call until it is answered, be it parked or at work.
+// Records the calls that a ps's machines serve, for traces of the whole
+// cluster: rows of pushes, pulls, commits, saves and the like, with a span for
+// each call until it is answered, whether it is parked or being worked on.
 //
-// While nothing is recorded a call costs the reading of an atomic.
+// While nothing is recorded, a call costs one atomic load.
 //
 // Thread-safe.
 class CallRecorder {
  public:
-  // `tracer` must outlive the recorder and all replies that it was given.
+  // `tracer` must outlive the recorder and all replies passed to it.
   explicit CallRecorder(Tracer* tracer);
 
   CallRecorder(const CallRecorder&) = delete;
   CallRecorder& operator=(const CallRecorder&) = delete;
 
-  // `reply`, and its call becomes the end of a span that begins here.
+  // Returns `reply` extended so that calling it ends a span that begins here.
   template <typename Response>
   Reply<Response> Record(const google::protobuf::Message& request,
                          Reply<Response> reply) {
@@ -49,11 +49,11 @@ class CallRecorder {
                   const absl::Status& status);
 
   Tracer* const tracer_;
-  // By the name of the request's type.
+  // Indexed by the name of the request's type.
   std::map<std::string, Tracer::Track> rows_;
 };
 
-// The same where there may be no recorder.
+// The same if there may be no recorder.
 template <typename Response>
 Reply<Response> Recorded(CallRecorder* recorder,
                          const google::protobuf::Message& request,

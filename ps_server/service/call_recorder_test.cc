@@ -99,13 +99,13 @@ TEST_F(CallRecorderTest, NothingIsRecordedWhileNobodyWantsIt) {
   auto reply = recorder_.Record(proto::PushRequest(), Caller());
   tracer_.Begin();
   reply(proto::PushResponse());
-  // What is no part of a step.
+  // A call that is not part of a step.
   Reply<proto::GetStatusResponse> other = [](const auto&) {};
   recorder_.Record(proto::GetStatusRequest(),
                    std::move(other))(proto::GetStatusResponse());
   EXPECT_THAT(RecordedRow().spans, IsEmpty());
   EXPECT_EQ(answers_.size(), 1u);
-  // Where there is no recorder.
+  // Without a recorder.
   Recorded(nullptr, proto::PushRequest(), Caller())(proto::PushResponse());
   EXPECT_EQ(answers_.size(), 2u);
 }

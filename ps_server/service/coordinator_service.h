@@ -10,15 +10,15 @@
 
 namespace holdfast {
 
-// proto::Coordinator: hands each well-formed call to `coordinator`, which lives
-// on `strand`. All must outlive the server. `recorder`: of calls; null: nobody
-// records them.
+// The methods of proto::Coordinator: each well-formed call is passed to
+// `coordinator`, which lives on `strand`. All must outlive the server.
+// `recorder`: records the calls; may be null.
 RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
                               CallRecorder* recorder);
 
-// proto::Coordinator at a ps that has no coordinator: every call fails with
-// FAILED_PRECONDITION, which names `here` and `ask` ("/job:ps/task:0 at
-// a:2222").
+// The methods of proto::Coordinator on a ps that has no coordinator: every call
+// fails with FAILED_PRECONDITION, which names `here` and `ask` ("/job:ps/task:0
+// at a:2222").
 RpcMethods NoCoordinatorMethods(const std::string& here,
                                 const std::string& ask);
 

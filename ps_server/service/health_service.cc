@@ -20,7 +20,7 @@ using grpc::health::v1::HealthCheckResponse;
 }  // namespace
 
 RpcMethods HealthMethods(const TaskId& self, const RpcMethods& others) {
-  // Empty: the server as a whole.
+  // The empty name stands for the server as a whole.
   std::set<std::string> services = {"", "grpc.health.v1.Health",
                                     self.ToString()};
   for (const auto& [name, handler] : others) {

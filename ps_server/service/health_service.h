@@ -6,9 +6,10 @@
 
 namespace holdfast {
 
-// grpc.health.v1.Health beside `others`: their services are SERVING for as long
-// as they can be asked, and so is one with the name of `self`, by which peers
-// tell whether they have reached the task that they mean.
+// The methods of grpc.health.v1.Health, served beside `others`. The services of
+// `others` are SERVING for as long as the server answers, and so is one named
+// after `self`, by which peers check that they have reached the task they meant
+// to.
 RpcMethods HealthMethods(const TaskId& self, const RpcMethods& others);
 
 }  // namespace holdfast

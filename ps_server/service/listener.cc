@@ -27,8 +27,8 @@
 namespace holdfast {
 namespace {
 
-// How long the thread rests when nothing can be accepted, and how often it
-// looks whether there is room again.
+// How long the thread pauses when nothing can be accepted, and how often it
+// checks whether there is room again.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
 // How long a peer may leave sent bytes unacknowledged.
@@ -59,7 +59,8 @@ int64_t DescriptorLimit() {
   return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
 }
 
-// Of this process; more than there are where that cannot be told.
+// The number of this process's open descriptors; `otherwise` if it is not
+// known.
 int64_t OpenDescriptors(int64_t otherwise) {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return otherwise;
@@ -79,7 +80,7 @@ class Listener::Room {
     const absl::Time now = SteadyNow();
     if (unseen_ <= 0 && now >= look_again_) {
       const int64_t open = OpenDescriptors(limit_);
-      // Others open some, too.
+      // Leaves half of the rest to other threads, which open descriptors, too.
       unseen_ = (limit_ - open + 1) / 2;
       if (unseen_ <= 0) look_again_ = now + kPause;
     }
@@ -89,16 +90,16 @@ class Listener::Room {
     }
     if (now >= report_) {
       report_ = now + kReportEvery;
-      LOG(WARNING) << "connections are refused: " << limit_
-                   << " descriptors are open, three quarters of what this "
-                      "process may have";
+      LOG(WARNING)
+          << "refusing connections: " << limit_
+          << " descriptors are open, three quarters of this process's limit";
     }
     return false;
   }
 
  private:
   const int64_t limit_;
-  // Connections that may come before it is to be counted again.
+  // Connections that may be taken before descriptors are counted again.
   int64_t unseen_ = 0;
   absl::Time look_again_ = absl::InfinitePast();
   absl::Time report_ = absl::InfinitePast();
@@ -112,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(
   const int fd =
       socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
-  // Those of the connections, which inherit them.
+  // Options for the connections, which inherit them.
   const unsigned silence = absl::ToInt64Milliseconds(kSilence);
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
@@ -189,7 +190,7 @@ void Listener::Accept(const std::function<void(int fd)>& take) {
         PLOG(WARNING) << "cannot accept a connection";
         if (!Pause()) return;
         break;
-      default:  // it has gone before it came
+      default:  // it was closed before it was accepted
         break;
     }
   }

@@ -12,21 +12,22 @@
 namespace holdfast {
 
 // Accepts connections, on a thread of its own, for a server that cannot refuse
-// any: gRPC 1.51 stops to listen for good once a process has no file descriptor
-// left, which whoever can connect could bring about.
+// any: gRPC 1.51 stops listening for good once the process has no file
+// descriptor left, which anyone who can connect could bring about.
 //
-// The last quarter of the descriptors that the process may have is not for
-// connections, so that files can be opened however many there are: while less
-// is free, new connections are closed at once.
+// The last quarter of the descriptors that the process may have is kept for
+// files, however many connections there are: while fewer are free, new
+// connections are closed at once.
 //
 // Thread-compatible.
 class Listener {
  public:
-  // Binds to `address`, an IP address and port as "127.0.0.1:0" or "[::1]:1",
-  // whose connections wait until Start. Errors: UNAVAILABLE, with the reason.
+  // Binds to `address`, an IP address and port such as "127.0.0.1:0" or
+  // "[::1]:1". Connections wait until Start. Errors: UNAVAILABLE, with the
+  // reason.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::string& address);
-  // Accepts no more.
+  // Stops accepting.
   ~Listener();
 
   Listener(const Listener&) = delete;
@@ -35,7 +36,7 @@ class Listener {
   int port() const { return port_; }
   int fd() const { return socket_; }
 
-  // Gives each connection to `take`, which owns it then. To be called once.
+  // Passes each connection to `take`, which then owns it. Call it once.
   void Start(std::function<void(int fd)> take);
 
  private:
@@ -44,7 +45,8 @@ class Listener {
 
   Listener(int socket, int port);
   void Accept(const std::function<void(int fd)>& take);
-  // Until Listener is destroyed: returns false.
+  // These wait for a connection, or a short pause; they return false once the
+  // Listener is being destroyed.
   bool AwaitConnection();
   bool Pause();
 

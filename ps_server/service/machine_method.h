@@ -17,11 +17,11 @@
 
 namespace holdfast {
 
-// Handles a call by a method of a machine that lives on `strand`; bytes that
-// are no such request, or break the rules of its proto, get INVALID_ARGUMENT,
-// those in another's name PERMISSION_DENIED, and never reach it. `hand`:
-// Strand::Post, or RunOrPost for what is quickly done. `recorder`: of calls, on
-// the strand; null: nobody records them.
+// Handles calls with a method of a machine that lives on `strand`. Bytes that
+// do not parse as the request, or break the rules of its proto, get
+// INVALID_ARGUMENT, and requests in another's name PERMISSION_DENIED; neither
+// reach the machine. `hand`: Strand::Post, or RunOrPost for quick methods.
+// `recorder`: records the calls, on the strand; may be null.
 template <typename Machine, typename Request, typename Response>
 RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
                          Machine* machine,

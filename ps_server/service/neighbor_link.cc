@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-// A peer's bytes while somebody here refers to them.
+// A peer's bytes, while something here refers to them.
 struct Borrowed {
   Borrowed(std::shared_ptr<const PeerFile> file,
            std::shared_ptr<LoanTaker> board, LoanId loan, uint64_t bytes,
@@ -39,7 +39,7 @@ struct Borrowed {
   const std::shared_ptr<NeighborCounters> counters;
 };
 
-// Whether the bytes follow each other in memory.
+// Whether the bytes are contiguous in memory.
 bool IsContiguous(const Buffer& data) {
   const absl::Span<const Buffer::Span> spans = data.spans();
   for (size_t i = 1; i < spans.size(); ++i) {
@@ -93,7 +93,7 @@ NeighborLink::NeighborLink(uint64_t number, TaskId peer,
       versions_(std::move(versions)) {}
 
 NeighborLink::~NeighborLink() {
-  End(absl::CancelledError("the ps ends"));
+  End(absl::CancelledError("the ps is shutting down"));
   counters_->files -= files_.size();
 }
 
@@ -132,8 +132,8 @@ absl::Status NeighborLink::Receive() {
   return ReceiveLocked();
 }
 
-// A peer cannot keep us here: each packet adds to what is bounded, or is the
-// last.
+// A peer cannot keep this loop going: each packet either counts towards a limit
+// or is the last.
 absl::Status NeighborLink::ReceiveLocked() {
   for (;;) {
     if (!why_ended_.ok()) return why_ended_;
@@ -141,7 +141,7 @@ absl::Status NeighborLink::ReceiveLocked() {
     if (message.ok() && !message->has_value()) return absl::OkStatus();
     absl::Status status = message.ok() ? Take(**message) : message.status();
     if (status.ok()) continue;
-    // Whoever polls the socket ends the link.
+    // The thread that polls the socket ends the link.
     why_ended_ = status;
     shutdown(socket_->fd(), SHUT_RDWR);
     return status;
@@ -208,7 +208,7 @@ std::optional<proto::SharedBytes> NeighborLink::Lend(LoanId loan,
 }
 
 void NeighborLink::TakeBack() {
-  // Let go of without the lock: their owners have locks of their own.
+  // Released without the lock, because their owners have locks of their own.
   std::vector<Lent> returned;
   absl::MutexLock lock(&mutex_);
   size_t kept = 0;
@@ -232,7 +232,8 @@ absl::StatusOr<Buffer> NeighborLink::Borrow(const proto::SharedBytes& place) {
   absl::MutexLock lock(&mutex_);
   auto file = files_.find(place.file());
   if (file == files_.end()) {
-    // It was sent before the message that names it, but may not have been read.
+    // The file was sent before the message that names it, but may not have been
+    // read yet.
     static_cast<void>(ReceiveLocked());
     file = files_.find(place.file());
   }
@@ -253,7 +254,7 @@ absl::StatusOr<Buffer> NeighborLink::Borrow(const proto::SharedBytes& place) {
   if (!board_->Hold(loan)) {
     return absl::UnavailableError(
         absl::StrCat("loan ", loan.serial, " of word ", loan.slot,
-                     " is not offered, or not any more"));
+                     " is not, or no longer, offered"));
   }
   borrowed_ever_ += place.size();
   auto borrowed = std::make_shared<const Borrowed>(file->second, board_, loan,

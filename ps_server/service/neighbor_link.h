@@ -26,17 +26,17 @@
 
 namespace holdfast {
 
-// Figures of all links of a ps: NeighborFigures, counted by any thread.
+// Figures of all links of a ps, as in NeighborFigures; any thread may count.
 struct NeighborCounters {
   std::atomic<uint64_t> lent_now{0};
   std::atomic<uint64_t> borrowed_now{0};
   std::atomic<uint64_t> lent{0};
   std::atomic<uint64_t> borrowed{0};
-  // Files of peers that are mapped.
+  // Mapped files of peers.
   std::atomic<size_t> files{0};
 };
 
-// A version of the values, of whatever generation.
+// A version of the values, of any generation.
 struct LentVersion {
   uint64_t generation = 0;
   uint64_t number = 0;
@@ -46,39 +46,41 @@ struct LentVersion {
   }
 };
 
-// The versions of which something is lent, over whatever link: each of them is
-// memory, which the plan of the shard's memory bounds.
+// The versions of which something is lent, over any link. Each of them takes
+// memory, which the shard's memory plan bounds.
 //
 // Thread-safe.
 class LentVersions {
  public:
   // Default: unlimited.
   void set_most(size_t versions) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether Add can be true.
+  // Whether Add would return true.
   bool HasRoomFor(const LentVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts a loan of `version`. False: there are as many others as may be.
+  // Counts a loan of `version`. Returns false if as many other versions are
+  // lent as may be.
   bool Add(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A loan of it has been given back.
+  // Counts that a loan of `version` has been given back.
   void Remove(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   mutable absl::Mutex mutex_;
   size_t most_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
-  // Loans of each.
+  // The number of loans of each version.
   std::map<LentVersion, size_t> loans_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A ps' end of a link: what has passed over its socket, which values are lent
+// A ps's end of a link: what has passed over its socket, which values are lent
 // over it, and which gradients are read (docs/protocol/same_host.md).
 //
-// What the peer does to its files, its board and the socket changes nothing but
-// what it gets itself.
+// Whatever the peer does to its files, its board and the socket affects only
+// what the peer itself gets.
 //
 // Thread-safe. Borrowed buffers may outlive the link.
 class NeighborLink {
  public:
-  // What a peer may send; one that sends more has its link closed. Of all links
-  // together, as a process has 65530 mappings where nobody has said otherwise.
+  // What a peer may send; the link of one that sends more is closed. The limit
+  // for all links together exists because a process may have 65530 mappings by
+  // default.
   static constexpr size_t kMaxFiles = 1024;
   static constexpr size_t kMaxFilesOfAll = 16384;
   static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
@@ -88,7 +90,7 @@ class NeighborLink {
                std::unique_ptr<LoanTaker> board, const SharedArena* arena,
                std::shared_ptr<NeighborCounters> counters,
                std::shared_ptr<LentVersions> versions);
-  // As End.
+  // Ends the link, as End does.
   ~NeighborLink();
 
   NeighborLink(const NeighborLink&) = delete;
@@ -96,40 +98,42 @@ class NeighborLink {
 
   uint64_t number() const { return number_; }
   // The task that asked for the link, whose process holds the socket. It may
-  // register anew while it does, so the link is of no incarnation.
+  // register again meanwhile, so the link does not belong to an incarnation.
   const TaskId& peer() const { return peer_; }
-  // To be polled, and for nothing else.
+  // For polling only.
   int fd() const { return socket_->fd(); }
 
-  // [H4] Errors: UNAVAILABLE when the peer does not take it.
+  // [H4] Sends the welcome. Errors: UNAVAILABLE when the peer does not take it.
   absl::Status Welcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes in what has come over the socket. Errors: why the link has ended, or
-  // has to: UNAVAILABLE when the peer has closed it, INVALID_ARGUMENT for what
-  // breaks its rules, RESOURCE_EXHAUSTED for too much.
+  // Processes what has come over the socket. Errors say why the link has ended,
+  // or must end: UNAVAILABLE when the peer has closed it, INVALID_ARGUMENT for
+  // a message that breaks its rules, RESOURCE_EXHAUSTED when the peer sends too
+  // much.
   absl::Status Receive() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends `data` of `version`, keeping it until the peer has returned it or the
-  // link has ended. Nullopt: it cannot be lent, so it has to be sent: it does
-  // not lie in one piece of the arena, the loan is not offered, the peer does
-  // not take the file, or has as much as it may have (`max_lent_bytes`), or as
-  // many versions are lent as may be.
+  // Lends `data` of `version`, and keeps it until the peer has returned it or
+  // the link has ended. Returns nullopt if the data cannot be lent and has to
+  // be sent: because it is not in one piece of the arena, the loan is not
+  // offered, the peer does not take the file or has as much as it may have
+  // (`max_lent_bytes`), or as many versions are lent as may be.
   std::optional<proto::SharedBytes> Lend(LoanId loan, const Buffer& data,
                                          const LentVersion& version,
                                          uint64_t max_lent_bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Lets go of what the peer has returned.
+  // Releases what the peer has returned.
   void TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The bytes at `place`, which are the peer's for us to read until the last
-  // reference to them goes, on whatever thread. They may change at any time.
+  // The peer's bytes at `place`, which may be read until the last reference to
+  // them is gone, on any thread. They may change at any time.
   // Errors: INVALID_ARGUMENT when there is no such place; UNAVAILABLE when the
   // loan is not offered, or the link has ended.
   absl::StatusOr<Buffer> Borrow(const proto::SharedBytes& place)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes all loans of values back, and makes no more. The first reason counts.
+  // Takes back all loans of values, and makes no more. Only the first reason is
+  // kept.
   void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What it has come to, and why it has ended, for people.
+  // Why the link has ended, and how much was lent and borrowed, for people.
   std::string Summary() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -154,16 +158,16 @@ class NeighborLink {
   const std::shared_ptr<LentVersions> versions_;
 
   mutable absl::Mutex mutex_;
-  // Not OK: it has ended.
+  // Not OK once the link has ended.
   absl::Status why_ended_ ABSL_GUARDED_BY(mutex_);
-  // The peer's, by number.
+  // The peer's files, by number.
   std::map<uint32_t, std::shared_ptr<const PeerFile>> files_
       ABSL_GUARDED_BY(mutex_);
   uint64_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the arena's, how many the peer has been sent.
+  // How many of the arena's files the peer has been sent.
   size_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
-  // Of these.
+  // Bytes of `lent_`.
   uint64_t lent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lent_ever_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t borrowed_ever_ ABSL_GUARDED_BY(mutex_) = 0;

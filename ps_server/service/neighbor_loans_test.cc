@@ -121,7 +121,7 @@ TEST_F(LendTest, TheEndOfThePsEndsLinksAndLoans) {
   neighbors_.reset();
   EXPECT_TRUE(version.IsGone());
   EXPECT_TRUE(client->IsClosed());
-  // The arena does not ask it any more.
+  // The arena no longer calls it.
   MakeVersion(kMinLentBytes, 'b');
 }
 
@@ -214,7 +214,7 @@ TEST_F(LendTest, WhatCannotBeLentIsSent) {
   expect_sent("encoded", encoded[0]);
 }
 
-// Each is memory that the plan of the shard has to have.
+// Each version takes memory that the shard's plan must provide for.
 TEST_F(LendTest, MoreVersionsThanMayBeLentAreSent) {
   Start();
   neighbors_->set_max_lent(1 << 30, /*versions=*/2);
@@ -235,7 +235,7 @@ TEST_F(LendTest, MoreVersionsThanMayBeLentAreSent) {
   two->board().Return(again);
   EXPECT_TRUE(is_lent(one.get(), one->Offer(), 7));
   EXPECT_FALSE(is_lent(one.get(), one->Offer(), 8));
-  // With a link what was lent over it goes.
+  // A link's loans end with it.
   one->Close();
   while (neighbors_->figures().links == 2) sched_yield();
   EXPECT_TRUE(is_lent(two.get(), two->Offer(), 8));
@@ -243,15 +243,15 @@ TEST_F(LendTest, MoreVersionsThanMayBeLentAreSent) {
   EXPECT_FALSE(is_lent(two.get(), two->Offer(), 9));
 }
 
-// The files that the ps makes pile up in the socket, and then are not sent;
-// nobody waits.
+// The files that the ps makes fill the socket, and then are not sent; no thread
+// waits.
 TEST_F(LendTest, APeerThatNeverReadsItsSocketIsSentBytes) {
   Start();
   const auto client = MakeLink(SenderOf(0));
   constexpr int kFiles = 600;
   std::vector<std::shared_ptr<char>> others;
   for (int i = 0; i < kFiles; ++i) {
-    // A file each, of which nobody touches a page.
+    // A file each, whose pages are never touched.
     others.push_back(*options_.arena->Take(kHugePageBytes - 64));
   }
   ValuesToLend version = MakeVersion(kMinLentBytes, 'v');
@@ -260,7 +260,7 @@ TEST_F(LendTest, APeerThatNeverReadsItsSocketIsSentBytes) {
   EXPECT_FALSE(
       Lend(client.get(), &version, client->Offer()).shared.has_value());
   EXPECT_EQ(neighbors_->figures().refused_loans, 1);
-  // Once it reads, it is lent to.
+  // Once the peer reads, it gets loans.
   uint32_t read = 0;
   for (;;) {
     version.data = data;
@@ -546,7 +546,7 @@ TEST_F(BorrowTest, FilesOfAllLinksAreBounded) {
     for (uint32_t i = 1; i <= NeighborLink::kMaxFiles; ++i) {
       clients.back()->SendFile(i, *region);
     }
-    // Until they have been read.
+    // Finds the last file only once all of them have been read.
     const auto last = Borrow(clients.back()->sender(),
                              clients.back()->Piece(NeighborLink::kMaxFiles, 0,
                                                    3, clients.back()->Offer()));

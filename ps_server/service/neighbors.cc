@@ -21,7 +21,7 @@
 namespace holdfast {
 namespace {
 
-// How long no connection is taken when there was no descriptor for one.
+// How long no connection is accepted after there was no descriptor for one.
 constexpr int kPauseMs = 100;
 
 TaskId TaskOf(const proto::Sender& sender) {
@@ -38,7 +38,7 @@ std::string MakeSecret() {
   return secret;
 }
 
-// In a time that does not tell how much of it is right.
+// Compares in a time that does not reveal how much of `b` is right.
 bool IsSame(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -46,7 +46,7 @@ bool IsSame(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
-// The bytes, where nobody else can write.
+// The bytes, in memory to which no other process can write.
 Buffer Copy(const Buffer& data) {
   std::string bytes(data.size(), '\0');
   data.CopyTo(bytes.data());
@@ -105,7 +105,7 @@ Neighbors::~Neighbors() {
     links.swap(links_->by_number);
   }
   for (const auto& [number, link] : links) {
-    link->End(absl::CancelledError("the ps ends"));
+    link->End(absl::CancelledError("the ps is shutting down"));
   }
 }
 
@@ -118,7 +118,7 @@ proto::LinkResponse Neighbors::Refuse(const std::string& why) {
 
 proto::LinkResponse Neighbors::Link(const proto::LinkRequest& request) {
   if (options_.boot_id.empty()) {
-    return Refuse("this ps cannot tell which kernel it runs on");
+    return Refuse("this ps cannot determine which kernel it runs on");
   }
   if (request.boot_id() != options_.boot_id) {
     return Refuse("this ps is on another host");
@@ -126,8 +126,8 @@ proto::LinkResponse Neighbors::Link(const proto::LinkRequest& request) {
   {
     absl::MutexLock lock(&links_->mutex);
     if (links_->by_number.size() >= kMaxLinks) {
-      return Refuse(
-          absl::StrCat("this ps has ", kMaxLinks, " links, the most"));
+      return Refuse(absl::StrCat("this ps already has ", kMaxLinks,
+                                 " links, the maximum"));
     }
   }
   Pending pending;
@@ -154,14 +154,15 @@ proto::LinkResponse Neighbors::Link(const proto::LinkRequest& request) {
     ++it;
   }
   if (of_one >= kMaxSecretsOfOne) {
-    // Whoever asks again has given up what it has asked for before.
+    // A task that asks again has given up what it asked for before.
     for (auto it = pending_.begin(); it != pending_.end(); ++it) {
       if (it->peer != pending.peer) continue;
       pending_.erase(it);
       break;
     }
   } else if (pending_.size() >= kMaxSecrets) {
-    return Refuse(absl::StrCat(kMaxSecrets, " links are being made, the most"));
+    return Refuse(
+        absl::StrCat(kMaxSecrets, " links are being made, the maximum"));
   }
   pending_.push_back(std::move(pending));
   return response;
@@ -173,7 +174,7 @@ void Neighbors::Lend(
     std::vector<TensorPiece>* pieces) {
   const TaskId reader = TaskOf(sender);
   if (!versions_->HasRoomFor(version)) links_->TakeBack();
-  // Nearly always they name the same.
+  // Nearly always all of them name the same link.
   std::shared_ptr<NeighborLink> link;
   uint64_t number = 0;
   const size_t count =
@@ -223,13 +224,14 @@ absl::Status Neighbors::Borrow(const proto::Sender& sender,
       number = named;
       link = links_->Find(number);
       if (link == nullptr) {
-        return refuse(absl::StatusCode::kUnavailable,
-                      "the link of its shared bytes is not here, or has ended");
+        return refuse(
+            absl::StatusCode::kUnavailable,
+            "the link of its shared bytes does not exist, or has ended");
       }
     }
     if (link->peer() != owner) {
       return refuse(absl::StatusCode::kInvalidArgument,
-                    absl::StrCat("its shared bytes are those of a link with ",
+                    absl::StrCat("its shared bytes belong to a link with ",
                                  link->peer().ToString()));
     }
     const bool copy = piece.encoding != proto::EXACT;
@@ -245,7 +247,7 @@ absl::Status Neighbors::Borrow(const proto::Sender& sender,
     piece.shared.reset();
     piece.data = *std::move(data);
     if (copy) {
-      // What is tested must be what is used.
+      // Copied so that the bytes that are checked are the bytes that are used.
       copied += piece.data.size();
       piece.data = Copy(piece.data);
     }
@@ -277,7 +279,7 @@ void Neighbors::Run() {
   for (;;) {
     std::vector<pollfd> fds;
     fds.push_back({quit_, POLLIN, 0});
-    // A negative one is not looked at.
+    // poll ignores a negative descriptor.
     fds.push_back({full ? -1 : listener_->fd(), POLLIN, 0});
     for (const auto& stranger : strangers) {
       fds.push_back({stranger->fd(), POLLIN, 0});
@@ -293,13 +295,13 @@ void Neighbors::Run() {
       if (polled->revents == 0) continue;
       auto link = Greet(&*stranger);
       if (absl::IsUnavailable(link.status())) {
-        // It has gone, as one that only tries whether somebody listens.
+        // It has closed, like a peer that only checks whether anyone listens.
         strangers.erase(stranger);
       } else if (!link.ok()) {
         ++refused_peers_;
         LOG_EVERY_N(WARNING, 100)
-            << options_.name << ": somebody who connects to "
-            << listener_->path() << " gets no link: " << link.status().message()
+            << options_.name << ": a process that connected to "
+            << listener_->path() << " got no link: " << link.status().message()
             << " (refused so far: " << refused_peers_ << ")";
         strangers.erase(stranger);
       } else if (*link != nullptr) {
@@ -349,7 +351,7 @@ absl::StatusOr<TaskId> Neighbors::TakePending(const LinkMessage& hello) {
     pending_.erase(it);
     return peer;
   }
-  return absl::PermissionDeniedError("nobody has been told its secret lately");
+  return absl::PermissionDeniedError("its secret was not handed out recently");
 }
 
 absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
@@ -359,14 +361,14 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
   if (!received->has_value()) return std::shared_ptr<NeighborLink>();
   const LinkMessage& hello = **received;
   if (hello.kind != LinkMessage::Kind::kHello) {
-    return absl::InvalidArgumentError("it has not said whose it is");
+    return absl::InvalidArgumentError("it has not identified itself");
   }
   absl::StatusOr<uid_t> uid = (*stranger)->PeerUid();
   if (!uid.ok()) return uid.status();
   if (!options_.secure && *uid != geteuid()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("it is of user ", *uid, ", this ps of ", geteuid(),
-                     ", and without --tls_dir nobody has shown who he is"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "it belongs to user ", *uid, ", this ps to ", geteuid(),
+        ", and without --tls_dir no certificate shows whose it is"));
   }
   absl::StatusOr<TaskId> peer = TakePending(hello);
   if (!peer.ok()) return peer.status();
@@ -376,11 +378,11 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
       hello.link, *peer, std::move(*stranger), *std::move(board),
       options_.arena.get(), counters_, versions_);
   {
-    // Before the welcome: what it brings may come at once.
+    // Before the welcome, because the peer's first message may come at once.
     absl::MutexLock lock(&links_->mutex);
     if (links_->by_number.size() >= kMaxLinks) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxLinks, " links, the most"));
+          absl::StrCat("there are ", kMaxLinks, " links, the maximum"));
     }
     links_->by_number[link->number()] = link;
   }
@@ -395,8 +397,8 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
 
 void Neighbors::End(NeighborLink* link, const absl::Status& why) {
   link->End(why);
-  LOG(INFO) << options_.name << " shares no memory any more with "
-            << link->peer() << ": " << link->Summary();
+  LOG(INFO) << options_.name << " no longer shares memory with " << link->peer()
+            << ": " << link->Summary();
   absl::MutexLock lock(&links_->mutex);
   links_->by_number.erase(link->number());
 }

@@ -30,44 +30,45 @@
 
 namespace holdfast {
 
-// A ps' end of all its links with processes of the same host
-// (docs/protocol/same_host.md): it makes them, lends values over them, and
-// finds the gradients that they name.
+// A ps's end of all its links with processes of the same host
+// (docs/protocol/same_host.md): it makes links, lends values over them, and
+// finds the gradients that messages name.
 //
-// One thread takes connections and what is said on them; it sleeps otherwise.
-// A connection that has not said yet whose it is counts for nothing: there are
-// at most kMaxStrangers, of which the oldest makes way.
+// One thread accepts connections and receives their messages; it sleeps
+// otherwise. A connection that has not identified itself yet has no claim:
+// there are at most kMaxStrangers of them, and the oldest makes way.
 //
 // Thread-safe.
 class Neighbors {
  public:
-  // [H2] How long a secret is good for, and how many there may be.
+  // [H2] How long a secret is valid, and how many there may be.
   static constexpr absl::Duration kSecretLife = absl::Seconds(10);
   static constexpr size_t kMaxSecrets = 1024;
   static constexpr size_t kMaxSecretsOfOne = 4;
   static constexpr size_t kMaxLinks = 1024;
   static constexpr size_t kMaxStrangers = 64;
-  // Encoded elements of one message, in bytes: they are copied.
+  // The maximum number of bytes of encoded elements in one message, as they are
+  // copied.
   static constexpr uint64_t kMaxCopiedBytes = uint64_t{16} << 20;
 
   struct Options {
-    // Of the ps, for the log.
+    // The ps's name, for the log.
     std::string name;
-    // Where its values lie.
+    // Where the ps's values are.
     std::shared_ptr<SharedArena> arena;
-    // Where the socket is made.
+    // The directory in which the socket is made.
     std::string directory;
     LinkListener::Directory kind = LinkListener::Directory::kOwn;
-    // Whoever asks for a link has shown a certificate; otherwise the process
-    // that connects must be of this user.
+    // Whether everyone who asks for a link has presented a certificate;
+    // otherwise the process that connects must belong to this user.
     bool secure = false;
-    // Outlives this object.
+    // Must outlive this object.
     const Clock* clock = nullptr;
-    // Of the kernel: BootId(). A test may have it elsewhere.
+    // The kernel's BootId(); a test may set another.
     std::string boot_id;
   };
 
-  // To be called before memory is taken from the arena. Errors: those of
+  // Call it before memory is taken from the arena. Errors: those of
   // LinkListener::Listen; UNAVAILABLE when there is no descriptor left.
   static absl::StatusOr<std::unique_ptr<Neighbors>> Start(Options options);
   // Closes all links.
@@ -76,27 +77,27 @@ class Neighbors {
   Neighbors(const Neighbors&) = delete;
   Neighbors& operator=(const Neighbors&) = delete;
 
-  // [H1, H2] For the sender of `request`, which has been tested. Does not set
-  // the generation.
+  // [H1, H2] Answers a request for a link whose sender has been checked. Does
+  // not set the generation.
   proto::LinkResponse Link(const proto::LinkRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends what `sender` may read in place: of each range with a loan that is
-  // his, the piece at the same index, which is of `version`, has a place for
-  // its data if that can be.
+  // Lends what `sender` may read in place: for each range with a loan of the
+  // sender's, the piece at the same index, which is of `version`, gets a place
+  // instead of its data if possible.
   void Lend(const proto::Sender& sender, const LentVersion& version,
             const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
             std::vector<TensorPiece>* pieces);
-  // Puts the data in for each place. EXACT elements stay where they are, and
+  // Replaces each place by its data. EXACT elements stay where they are, and
   // may change while they are read; others are copied.
-  // Errors: INVALID_ARGUMENT, naming the variable, for what is no place of the
-  // sender's; UNAVAILABLE when its link has ended, or the loan is not offered
-  // any more.
+  // Errors: INVALID_ARGUMENT, naming the variable, for a place that is not the
+  // sender's; UNAVAILABLE when its link has ended, or the loan is no longer
+  // offered.
   absl::Status Borrow(const proto::Sender& sender,
                       std::vector<TensorPiece>* pieces);
 
-  // What may be lent, beyond which values are sent: bytes over one link, and
-  // distinct versions over all. Default: unlimited.
+  // Limits of what is lent, beyond which values are sent: bytes over one link,
+  // and distinct versions over all. Default: unlimited.
   void set_max_lent(uint64_t bytes_of_link, size_t versions) {
     max_lent_bytes_ = bytes_of_link;
     versions_->set_most(versions);
@@ -105,8 +106,8 @@ class Neighbors {
   NeighborFigures figures() const;
 
  private:
-  // Those that live, by number. The arena asks them, for as long as they are
-  // there.
+  // The open links, by number. The arena has them take back loans, for as long
+  // as this object exists.
   struct Links {
     std::shared_ptr<NeighborLink> Find(uint64_t number) const
         ABSL_LOCKS_EXCLUDED(mutex);
@@ -116,7 +117,7 @@ class Neighbors {
     std::map<uint64_t, std::shared_ptr<NeighborLink>> by_number
         ABSL_GUARDED_BY(mutex);
   };
-  // A link that somebody has asked for.
+  // A link that was asked for and is not made yet.
   struct Pending {
     uint64_t number = 0;
     TaskId peer;
@@ -128,13 +129,15 @@ class Neighbors {
 
   proto::LinkResponse Refuse(const std::string& why);
   void Run();
-  // Takes connections in. False: there is no descriptor left for one.
+  // Accepts connections. Returns false if there is no descriptor left for one.
   bool Accept(std::list<std::unique_ptr<LinkSocket>>* strangers);
-  // [H4] What a stranger has said: the link that it has a right to. Null: it
-  // has said nothing yet. Errors: why it has none.
+  // [H4] Receives a stranger's greeting, and returns the link that it has a
+  // right to; null if it has sent nothing yet. Errors: why it has no right to a
+  // link.
   absl::StatusOr<std::shared_ptr<NeighborLink>> Greet(
       std::unique_ptr<LinkSocket>* stranger) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The pending link, which is used up. Errors: PERMISSION_DENIED.
+  // Takes the pending link that `hello` names, and returns its peer. Errors:
+  // PERMISSION_DENIED.
   absl::StatusOr<TaskId> TakePending(const LinkMessage& hello)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void End(NeighborLink* link, const absl::Status& why);

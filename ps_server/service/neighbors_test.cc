@@ -160,8 +160,8 @@ TEST_F(LinkTest, SecretsAreBounded) {
   EXPECT_EQ(Ask(SenderOf(tasks)).refusal(), "");
 }
 
-// A process has room for the descriptors of that many clients, and so has this
-// one, which plays them all.
+// A process has descriptors for that many clients, and so does this one, which
+// plays all of them.
 TEST_F(LinkTest, LinksAreBounded) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -182,10 +182,10 @@ TEST_F(LinkTest, LinksAreBounded) {
   LinkClient late(SenderOf(0));
   late.Greet(before);
   EXPECT_TRUE(late.IsClosed());
-  // It is counted behind its end.
+  // It is counted only after it has ended.
   while (neighbors_->figures().refused_peers == 0) sched_yield();
   EXPECT_EQ(neighbors_->figures().refused_peers, 1);
-  // One that ends makes room.
+  // A link that ends makes room.
   clients.back()->Close();
   while (neighbors_->figures().links == Neighbors::kMaxLinks) sched_yield();
   MakeLink(SenderOf(0));
@@ -198,7 +198,7 @@ TEST_F(LinkTest, WhoeverSaysNothingIsInNobodysWay) {
   ASSERT_TRUE(oldest.ok()) << oldest.status();
   std::vector<std::unique_ptr<LinkSocket>> silent;
   for (size_t i = 0; i < Neighbors::kMaxStrangers; ++i) {
-    // More may be on their way than the listener's queue takes.
+    // More may be connecting than the listener's queue holds.
     auto socket = LinkSocket::Connect(response.path());
     ASSERT_TRUE(socket.ok()) << socket.status();
     silent.push_back(*std::move(socket));
@@ -251,7 +251,7 @@ TEST_F(LinkTest, ABoardThatIsNoneGetsNoLink) {
   hello.kind = LinkMessage::Kind::kHello;
   hello.link = response.link();
   hello.secret = response.secret();
-  // Not sealed: it may shrink under the ps' hands.
+  // Not sealed, so it may shrink while the ps uses it.
   hello.fd = UniqueFd(memfd_create("board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(hello.fd.get(), kBoardBytes), 0);
   ASSERT_EQ((*socket)->Send(hello), absl::OkStatus());
@@ -259,7 +259,7 @@ TEST_F(LinkTest, ABoardThatIsNoneGetsNoLink) {
   EXPECT_EQ(neighbors_->figures().links, 0u);
 }
 
-// The kernel says who connects: by his effective user when he does so.
+// The kernel says who connects: the effective user at that moment.
 TEST_F(LinkTest, AnotherUserNeedsACertificate) {
   constexpr uid_t kNobody = 65534;
   if (geteuid() != 0) GTEST_SKIP() << "cannot become another user";
@@ -272,7 +272,7 @@ TEST_F(LinkTest, AnotherUserNeedsACertificate) {
     Start();
     const proto::LinkResponse response = Ask(SenderOf(0));
     LinkClient client(SenderOf(0));
-    // Of this thread alone.
+    // Changes the user of this thread only.
     if (syscall(SYS_setresuid, -1, kNobody, -1) != 0) {
       GTEST_SKIP() << "this namespace has no other user";
     }

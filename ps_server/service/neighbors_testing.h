@@ -1,4 +1,4 @@
-// Links with clients that are made by hand.
+// Links with clients that a test controls by hand.
 #ifndef HOLDFAST_PS_SERVER_SERVICE_NEIGHBORS_TESTING_H_
 #define HOLDFAST_PS_SERVER_SERVICE_NEIGHBORS_TESTING_H_
 
@@ -35,7 +35,7 @@
 namespace holdfast::link_testing {
 
 inline constexpr char kBootId[] = "this host";
-// Of what is there, or comes at once.
+// How long to wait for something that is there or comes at once.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
 inline constexpr size_t kPage = 4096;
 
@@ -81,7 +81,7 @@ class LinkClient {
   LinkSocket& socket() { return *socket_; }
   uint64_t link() const { return link_; }
 
-  // Connects, and says whose it is.
+  // Connects, and identifies itself.
   void Greet(const proto::LinkResponse& response) {
     ASSERT_EQ(response.refusal(), "");
     link_ = response.link();
@@ -109,7 +109,7 @@ class LinkClient {
   }
   void Close() { socket_.reset(); }
 
-  // The next thing said is a file.
+  // Expects a file as the next message.
   std::unique_ptr<PeerFile> ReceiveFile(uint32_t number) {
     const auto message = socket_->Receive(kPatience);
     EXPECT_TRUE(message.ok()) << message.status();
@@ -173,7 +173,7 @@ class LinkClient {
 struct ValuesToLend {
   std::shared_ptr<char> memory;
   Buffer data;
-  // Nobody has them any more.
+  // Notified when there are no more references to them.
   std::shared_ptr<absl::Notification> gone =
       std::make_shared<absl::Notification>();
 
@@ -187,7 +187,7 @@ class NeighborsTest : public testing::Test {
  protected:
   NeighborsTest() {
     const char* const folder = std::getenv("TEST_TMPDIR");
-    // A socket's path has to be short.
+    // A socket's path must be short.
     std::string path =
         absl::StrCat(folder == nullptr ? "/tmp" : folder, "/nXXXXXX");
     if (path.size() > 60) path = "/tmp/nXXXXXX";
@@ -238,7 +238,7 @@ class NeighborsTest : public testing::Test {
     return version;
   }
 
-  // What a pull is answered with. The buffer of `version` goes there.
+  // The answer to a pull, which takes over `data`.
   TensorPiece Answer(const proto::Sender& sender, const proto::ReadRange& range,
                      Buffer data, uint64_t version = 0) {
     google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;

@@ -14,8 +14,8 @@
 namespace holdfast {
 namespace {
 
-// One exchange. Each reply of a machine keeps it alive; when the last is gone
-// without an answer, so is the caller's Reply.
+// One exchange. Each pending reply of a machine keeps it alive; when the last
+// is destroyed without an answer, so is the caller's Reply.
 //
 // Its events come from the strands of both machines.
 class PushPullCall : public std::enable_shared_from_this<PushPullCall> {
@@ -44,7 +44,7 @@ class PushPullCall : public std::enable_shared_from_this<PushPullCall> {
     return (exchange_.*event)(std::forward<Message>(message));
   }
 
-  // A reply that tells the exchange.
+  // A reply that passes its answer to the exchange.
   template <typename Response, typename Event>
   Reply<Response> Telling(Event event) {
     return [self = shared_from_this(), event](absl::StatusOr<Response> reply) {
@@ -52,8 +52,8 @@ class PushPullCall : public std::enable_shared_from_this<PushPullCall> {
     };
   }
 
-  // The shard's messages leave on its strand: none comes of an event on the
-  // coordinator's.
+  // The shard's messages are sent on its strand: events on the coordinator's
+  // strand produce none.
   void Send(Output out) {
     if (out.push.has_value()) {
       machines_.shard->Push(

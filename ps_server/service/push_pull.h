@@ -15,20 +15,21 @@
 
 namespace holdfast {
 
-// The machines of the only ps of a job, each with its strand.
+// The machines of a ps, each with its strand. The coordinator is among them
+// only if the job has no other ps.
 struct Machines {
   Shard* shard = nullptr;
   Strand* shard_strand = nullptr;
   Coordinator* coordinator = nullptr;
   Strand* coordinator_strand = nullptr;
-  // Of the shard's calls. Null: nobody records them.
+  // Records the shard's calls. May be null.
   CallRecorder* recorder = nullptr;
   // Null: this ps shares no memory with others.
   Neighbors* neighbors = nullptr;
 };
 
-// Runs a PushPullExchange between the machines. `tensors`: those of `request`.
-// The reply may come on any thread.
+// Runs a PushPullExchange between the machines. `tensors`: the tensors of
+// `request`. The reply may come on any thread.
 void PushPull(const Machines& machines, proto::PushPullRequest request,
               std::vector<TensorPiece> tensors, Reply<PushPullReply> reply);
 

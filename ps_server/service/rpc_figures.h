@@ -12,16 +12,17 @@ namespace holdfast {
 // The calls of one method whose messages were read and that have been answered.
 struct MethodFigures {
   uint64_t calls = 0;
-  // Of these, with an error.
+  // The calls that were answered with an error.
   uint64_t failed = 0;
-  // From when a call's message was here until its answer was given: work, waits
-  // for a strand, and the time for which it was parked.
+  // The time from the arrival of each call's message until its answer was
+  // given: work, waits for a strand, and time parked.
   absl::Duration total_time;
-  // Of that, the time for which its handler kept a thread that serves calls.
+  // The part of that time for which its handler occupied a thread that serves
+  // calls.
   absl::Duration handler_time;
 };
 
-// By full name, "/holdfast.proto.Shard/Push".
+// Indexed by full name, such as "/holdfast.proto.Shard/Push".
 using RpcFigures = std::map<std::string, MethodFigures>;
 
 }  // namespace holdfast

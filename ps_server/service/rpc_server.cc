@@ -20,7 +20,7 @@
 namespace holdfast {
 namespace {
 
-// How long the last answers may take to leave before connections are closed.
+// How long sending the last answers may take before connections are closed.
 constexpr absl::Duration kLastWords = absl::Milliseconds(200);
 
 void AddTo(std::atomic<int64_t>* sum, absl::Duration duration) {
@@ -33,12 +33,13 @@ absl::Status Stopping() {
 
 }  // namespace
 
-// One call, from before it comes until gRPC has sent its answer. An event
-// happens after the other; only the answer may come from anywhere.
+// One call, from before it comes until gRPC has sent its answer. Its events
+// happen one after the other; only the answer may come from any thread.
 //
-// gRPC owns it while it has its tag (self_), calls_ until it is answered, and
-// each thread that works on it while it does: the thread that runs its handler
-// until that returns, whoever answers it meanwhile.
+// It is owned by gRPC while gRPC has its tag (self_), by calls_ until it is
+// answered, and by each thread that works on it: the thread that runs its
+// handler owns it until the handler returns, even if another thread answers it
+// meanwhile.
 class RpcServer::Call final : public CallQueue::Event,
                               public std::enable_shared_from_this<Call> {
  public:
@@ -66,12 +67,12 @@ class RpcServer::Call final : public CallQueue::Event,
     }
   }
 
-  // When gRPC was asked for its message.
+  // When gRPC was asked for the call's message.
   absl::Time read_since() const { return read_since_; }
-  // Has the reading fail.
+  // Makes reading the message fail.
   void Cancel() { context_.TryCancel(); }
 
-  // The first answer counts.
+  // Only the first answer counts.
   void Answer(absl::StatusOr<grpc::ByteBuffer> response)
       ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     if (answered_.exchange(true)) return;
@@ -86,8 +87,8 @@ class RpcServer::Call final : public CallQueue::Event,
  private:
   enum class Stage { kAccept, kRead, kAnswer };
 
-  // Counts the calls that exist. Declared first, destroyed last: once it has
-  // gone, the server may go.
+  // Counts the calls that exist. Declared first and so destroyed last: after
+  // that the server may be destroyed.
   class Counted {
    public:
     explicit Counted(RpcServer* server) : server_(server) {
@@ -103,8 +104,8 @@ class RpcServer::Call final : public CallQueue::Event,
     RpcServer* const server_;
   };
 
-  // What the handler answers by. A call that the server has ended is gone, as
-  // the server itself may be.
+  // The reply that the handler gets. A call that the server has ended no longer
+  // exists; nor may the server itself.
   class Answerer {
    public:
     explicit Answerer(std::weak_ptr<Call> call) : call_(std::move(call)) {}
@@ -119,13 +120,13 @@ class RpcServer::Call final : public CallQueue::Event,
     std::weak_ptr<Call> call_;
   };
 
-  // For gRPC, which owns the call until it gives the tag back.
+  // The tag for gRPC, which owns the call until it returns the tag.
   void* Tag() {
     self_ = shared_from_this();
     return static_cast<Event*>(this);
   }
 
-  // Before its message is read.
+  // Called before the call's message is read.
   void Admit() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     stage_ = Stage::kAnswer;
     if (absl::Status status = CheckAllowed(); !status.ok()) {
@@ -138,7 +139,7 @@ class RpcServer::Call final : public CallQueue::Event,
     stream_.Read(&request_, Tag());
   }
 
-  // Whether there is such a method, and the caller may call it.
+  // Checks that the method exists, and that the caller may call it.
   absl::Status CheckAllowed() {
     const auto method = server_->methods_.find(context_.method());
     if (method == server_->methods_.end()) {
@@ -162,7 +163,7 @@ class RpcServer::Call final : public CallQueue::Event,
     PeerCalls& calls = server_->peers_[peer];
     if (calls.all >= limits.calls || calls.unread >= limits.unread) {
       return absl::ResourceExhaustedError(
-          absl::StrCat(peer, " has ", calls.all, " calls under way, ",
+          absl::StrCat(peer, " has ", calls.all, " calls in progress, ",
                        calls.unread, " of them not read yet; at most ",
                        limits.calls, " and ", limits.unread));
     }
@@ -179,7 +180,7 @@ class RpcServer::Call final : public CallQueue::Event,
     --server_->peers_[peer_].unread;
     server_->unread_.erase(unread_);
   }
-  // gRPC has nothing of it any more.
+  // Called when gRPC is done with the call.
   void Leave() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     if (peer_.empty()) return;
     absl::MutexLock lock(&server_->mutex_);
@@ -216,7 +217,7 @@ class RpcServer::Call final : public CallQueue::Event,
 
   RpcServer* const server_;
   const Counted counted_;
-  // For as long as gRPC has this object's tag.
+  // Set while gRPC has this object's tag.
   std::shared_ptr<Call> self_;
   Stage stage_ = Stage::kAccept;
   grpc::GenericServerContext context_;
@@ -224,16 +225,16 @@ class RpcServer::Call final : public CallQueue::Event,
   grpc::ByteBuffer request_;
   Caller caller_;
   Method* method_ = nullptr;
-  // When its message was here.
+  // When the call's message had arrived.
   absl::Time handled_since_;
-  // Whose counts have this call; empty: nobody's.
+  // The peer whose counts include this call; empty if none do.
   std::string peer_;
   absl::Time read_since_;
   std::list<Call*>::iterator unread_;
   std::atomic<bool> answered_{false};
 };
 
-// Gives calls up whose message does not come.
+// Gives up calls whose message does not arrive.
 class RpcServer::ReadWatch final : public CallQueue::Event {
  public:
   explicit ReadWatch(RpcServer* server) : server_(server) {}
@@ -286,10 +287,10 @@ absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
   };
   builder_.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder_.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Clients ping connections on which their calls are parked.
+  // Allows clients to ping connections on which their calls are parked.
   argument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
            kKeepaliveTime / 2);
-  // Clients that have gone without a word are found out in the same way.
+  // Finds clients that have vanished, in the same way.
   argument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime);
   argument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout);
   builder_.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
@@ -303,7 +304,7 @@ absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
   builder_.RegisterAsyncGenericService(&service_);
   server_ = builder_.BuildAndStart();
   if (server_ == nullptr) {
-    return absl::UnavailableError("gRPC does not start, and does not say why");
+    return absl::UnavailableError("gRPC failed to start, and gives no reason");
   }
   auto threads = CallThreads::Start(queue_.get(), options_.threads, "rpc");
   if (!threads.ok()) {
@@ -387,16 +388,16 @@ void RpcServer::Shutdown(absl::Duration patience) {
   for (const std::shared_ptr<Call>& call : late) call->Answer(Stopping());
   late.clear();
   {
-    // Nobody is about to answer any more.
+    // Waits until no thread is about to answer.
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&none));
   }
   read_watch_->Cancel();
   listener_.reset();
   server_->Shutdown(GrpcDeadline(SteadyNow() + kLastWords));
-  // One that had come may be waiting to be looked at, and whatever is asked of
-  // gRPC for it once the queue is closed ends the process. Handlers that still
-  // run have been answered for, and are waited for.
+  // A call that has arrived may still wait in the queue, and any request to
+  // gRPC on its behalf after the queue is closed would end the process.
+  // Handlers that still run have been answered for, and are waited for.
   absl::MutexLock lock(&mutex_);
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return num_calls_ == 0;

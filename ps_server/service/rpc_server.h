@@ -33,42 +33,45 @@
 
 namespace holdfast {
 
-// Handles a call of a unary method, from the bytes of its request; the caller
-// may make it, though perhaps not in whose name the request is. The answer
-// may be given from any thread, and long after the caller has gone; one that is
-// destroyed unused is UNAVAILABLE. Called by a thread that serves all calls: it
-// must not block, nor work for long.
+// Handles a call of a unary method, from the bytes of its request. The caller
+// is allowed to make the call, but perhaps not in the name of the request's
+// sender. The answer may be given from any thread, and long after the caller
+// has gone; a reply that is destroyed unused answers UNAVAILABLE. The handler
+// is called by a thread that serves all calls, so it must not block or work for
+// long.
 using RpcHandler = std::function<void(const Caller&, grpc::ByteBuffer request,
                                       Reply<grpc::ByteBuffer>)>;
 
-// By full name, "/holdfast.proto.Shard/Push".
+// Indexed by full name, such as "/holdfast.proto.Shard/Push".
 using RpcMethods = std::map<std::string, RpcHandler>;
 
-// What a peer may take of a server. Who shows a certificate is one peer, over
-// however many connections; without certificates each connection is.
+// What one peer may use of a server. The owner of a certificate is one peer,
+// over however many connections; without certificates, each connection is a
+// peer.
 struct RpcLimits {
-  // Calls under way. A client that reads and pushes has some ten; one that
-  // makes more is answered RESOURCE_EXHAUSTED.
+  // Calls in progress. A client that reads and pushes has about ten; calls
+  // beyond the limit are answered RESOURCE_EXHAUSTED.
   int calls = 4096;
-  // Of these, whose message is on its way: each may take kMaxMessageBytes.
+  // Calls in progress whose message has not arrived completely; each may take
+  // kMaxMessageBytes.
   int unread = 256;
-  // For a message to come whole, and for a connection to be made; then they are
-  // given up.
+  // How long a message may take to arrive, and a connection to be made, before
+  // they are given up.
   absl::Duration read_timeout = absl::Seconds(60);
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // After this, a connection without a call is closed.
+  // How long a connection may have no call before it is closed.
   absl::Duration idle_timeout = absl::Minutes(10);
 };
 
-// A gRPC server whose calls, and those that the process makes itself, are all
-// on one queue.
+// A gRPC server whose calls share one queue with the calls that the process
+// makes itself.
 //
 // Thread-safe.
 class RpcServer {
  public:
   RpcServer();
-  // As Shutdown without patience. No call made by way of queue() may be under
-  // way.
+  // Shuts down without patience. No call made through queue() may be in
+  // progress.
   ~RpcServer();
 
   RpcServer(const RpcServer&) = delete;
@@ -78,28 +81,28 @@ class RpcServer {
   CallQueue* queue() { return queue_.get(); }
 
   struct Options {
-    // Where to listen: an IP address and port, as "127.0.0.1:2222"; port 0 is
-    // one that is free.
+    // The address to listen on: an IP address and port, such as
+    // "127.0.0.1:2222"; port 0 stands for a free one.
     std::string address;
-    // Secure: each call is of a peer that has shown a certificate, and may make
-    // it (ps_server/service/access.h).
+    // If secure, each call comes from a peer that has presented a certificate
+    // and may make the call (ps_server/service/access.h).
     Credentials credentials;
-    // How many handlers may be slow at a time before others wait; see CallQueue
-    // for what more than one cost while there is much to do.
+    // How many handlers may be slow at a time before others wait. CallQueue
+    // says what more than one thread costs under load.
     int threads = 1;
     RpcLimits limits;
   };
 
-  // Listens; `port` says where. To be called once. Errors: UNAVAILABLE when it
-  // cannot.
+  // Starts listening, and sets `port`. Call it once. Errors: UNAVAILABLE when
+  // it cannot listen.
   absl::Status Start(const Options& options, RpcMethods methods, int* port);
 
-  // Of all methods. Counts are taken one by one while calls are served: those
-  // of one call may be seen in part.
+  // The figures of all methods. They are read one by one while calls are
+  // served, so those of one call may be seen in part.
   RpcFigures figures() const;
 
-  // Refuses new calls, leaves those under way up to `patience`, and ends them
-  // then, all with UNAVAILABLE. Returns when no handler runs any more. May be
+  // Refuses new calls, gives those in progress up to `patience`, and then ends
+  // them, all with UNAVAILABLE. Returns once no handler is running. May be
   // repeated.
   void Shutdown(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -124,7 +127,7 @@ class RpcServer {
     int unread = 0;
   };
 
-  // Who has shown which certificate. Errors: UNAUTHENTICATED.
+  // The caller, from its certificate. Errors: UNAUTHENTICATED.
   absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) const;
   // Waits for the next call, until the server has shut down.
   void Accept();
@@ -133,7 +136,7 @@ class RpcServer {
   grpc::ServerBuilder builder_;
   const std::unique_ptr<CallQueue> queue_;
   Options options_;
-  // Does not change once it listens.
+  // Does not change once the server listens.
   std::map<std::string, Method> methods_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
@@ -143,11 +146,11 @@ class RpcServer {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, PeerCalls> peers_ ABSL_GUARDED_BY(mutex_);
-  // Calls that exist, those that are waited for among them.
+  // The number of Call objects, including those that wait for a call.
   int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Whose message is on its way, oldest first.
+  // Calls whose message has not arrived completely, oldest first.
   std::list<Call*> unread_ ABSL_GUARDED_BY(mutex_);
-  // Those that are handled and whose answer has not been given to gRPC.
+  // Calls that are being handled and whose answer has not been given to gRPC.
   std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<CallThreads> threads_;

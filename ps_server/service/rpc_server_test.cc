@@ -49,9 +49,9 @@ RpcServer::Options OptionsOf(const std::string& address, int threads) {
   return options;
 }
 
-// A server of "/Echo", which answers with the request, "/Keep", whose answers
-// the test gives, "/Block", which does what the test says, and
-// "/Refuse"; and calls to it, by its own queue.
+// A server with "/Echo", which answers with the request, "/Keep", whose answers
+// the test gives, "/Block", which does what the test says, and "/Refuse"; and
+// calls to it through its own queue.
 class RpcServerTest : public testing::TestWithParam<int> {
  protected:
   struct Call {
@@ -115,7 +115,7 @@ class RpcServerTest : public testing::TestWithParam<int> {
 
   std::string address_;
   std::unique_ptr<grpc::GenericStub> stub_;
-  // To be set before the first call.
+  // Set before the first call.
   std::function<void(const Caller&, Reply<grpc::ByteBuffer>)> blocking_;
   absl::Mutex mutex_;
   std::vector<Reply<grpc::ByteBuffer>> kept_ ABSL_GUARDED_BY(mutex_);
@@ -136,7 +136,7 @@ TEST_P(RpcServerTest, Answers) {
   }
 }
 
-// Time passes for a call that is kept, after its handler has returned.
+// The time of a call that is kept goes on after its handler has returned.
 TEST_P(RpcServerTest, CountsCallsAndTheirTime) {
   std::vector<Call> calls(3);
   Start("/Echo", "", &calls[0]);
@@ -233,7 +233,7 @@ TEST_P(RpcServerTest, ShutdownEndsWhatIsNotAnswered) {
   EXPECT_TRUE(absl::IsUnavailable(later.status)) << later.status;
 }
 
-// What a handler was called with stays until it returns, and Shutdown does not
+// A handler's arguments remain valid until it returns, and Shutdown does not
 // return before.
 TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
   absl::Notification entered, leave, stopped;
@@ -252,7 +252,7 @@ TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
     server_.Shutdown(absl::ZeroDuration());
     stopped.Notify();
   });
-  // Any thread may be the one that finds that gRPC has sent the answer.
+  // Any thread may find that gRPC has sent the answer.
   while (!call.done.HasBeenNotified()) {
     server_.queue()->Poll(SteadyNow() + absl::Milliseconds(10));
   }
@@ -263,7 +263,7 @@ TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
   stopper.join();
 }
 
-// As many slow handlers as there are threads.
+// There are as many slow handlers as threads.
 TEST_P(RpcServerTest, SlowHandlersDoNotHoldUpOtherCalls) {
   absl::Notification leave;
   blocking_ = [&](const Caller&, Reply<grpc::ByteBuffer> reply) {
@@ -286,7 +286,7 @@ TEST_P(RpcServerTest, SlowHandlersDoNotHoldUpOtherCalls) {
   }
 }
 
-// Parked replies of a machine go after its server.
+// Parked replies of a machine may outlive its server.
 TEST_P(RpcServerTest, AnAnswerAfterTheServerIsGone) {
   Reply<grpc::ByteBuffer> kept;
   {
@@ -413,7 +413,7 @@ class LimitsTest : public testing::Test {
 
   absl::Duration read_timeout_ = absl::Hours(1);
   RpcServer server_;
-  // Of two peers.
+  // The stubs of two peers.
   std::unique_ptr<grpc::GenericStub> stubs_[2];
   absl::Mutex mutex_;
   std::vector<Reply<grpc::ByteBuffer>> kept_ ABSL_GUARDED_BY(mutex_);
@@ -433,13 +433,13 @@ TEST_F(LimitsTest, APeerMayHaveSoManyCallsThatItDoesNotSend) {
   const absl::Status status = (*refused)->Await();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   silent.erase(refused);
-  // Not so another one.
+  // Another peer is not affected.
   const auto other = StartCall(1);
   AwaitKept(1);
   AnswerAll();
   other->done.WaitForNotification();
   EXPECT_EQ(other->status, absl::OkStatus());
-  // And not any more when one of them has gone.
+  // Nor is the first one once one of its calls has gone.
   silent[0]->Cancel();
   EXPECT_TRUE(absl::IsCancelled(silent[0]->Await()));
   for (;;) {
@@ -474,14 +474,14 @@ TEST_F(ReadTimeoutTest, ACallThatIsNotSentIsGivenUp) {
   const absl::Status status = silent->Await();
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsInternal(status)) << status;
-  // One that has come whole may take its time.
+  // A call whose message has arrived may take its time.
   AwaitKept(1);
   AnswerAll();
   kept->done.WaitForNotification();
   EXPECT_EQ(kept->status, absl::OkStatus());
 }
 
-// Of what is sent over a new connection, whether the server closes it.
+// Which first bytes make the server close a new connection.
 TEST(ConnectionTest, WhoSaysNothingOrNonsenseIsClosed) {
   RpcServer::Options options = OptionsOf("127.0.0.1:0", 1);
   options.limits.handshake_timeout = absl::Milliseconds(100);

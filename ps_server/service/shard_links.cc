@@ -31,11 +31,11 @@
 namespace holdfast {
 namespace {
 
-// A call to another ps, from its sending to its end.
+// A call to another ps, from when it is sent to its end.
 struct RemoteCall {
   grpc::ClientContext context;
   std::shared_ptr<grpc::GenericStub> stub;
-  // Names the call in errors.
+  // The call's name in errors.
   std::string what;
   Reply<ShardResponse> reply;
 };
@@ -152,7 +152,7 @@ class GrpcShardLinks final : public ShardLinks {
 
   const ShardLinksOptions options_;
 
-  // Used on the coordinator's strand alone.
+  // Used only on the coordinator's strand.
   std::map<uint32_t, Remote> remotes_;
   LightUpdates light_updates_{options_.local_ps};
 

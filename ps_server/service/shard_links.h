@@ -14,34 +14,34 @@
 
 namespace holdfast {
 
-// How long the coordinator's call to another ps may take, beside what it is
-// parked there. It asks again itself; this bounds what a ps that has vanished
-// costs.
+// How long the coordinator's call to another ps may take, in addition to the
+// time for which it is parked there. The coordinator calls again by itself;
+// this bounds the time that a vanished ps costs.
 inline constexpr absl::Duration kShardCallTimeout = absl::Seconds(30);
 
 struct ShardLinksOptions {
-  // For the calls to other ps. Others poll it.
+  // The queue for calls to other ps; polled elsewhere.
   CallQueue* queue = nullptr;
-  // For the connections with them.
+  // For the connections to other ps.
   Credentials credentials;
-  // The shard beside the coordinator is called without gRPC.
+  // The shard in the coordinator's process is called without gRPC.
   uint32_t local_ps = 0;
   Shard* local_shard = nullptr;
   Strand* local_strand = nullptr;
-  // Where the coordinator lives: it calls from there, and replies are posted
-  // there.
+  // The coordinator's strand: it calls from there, and replies are posted to
+  // it.
   Strand* coordinator_strand = nullptr;
   absl::Duration call_timeout = kShardCallTimeout;
-  // Of the calls to the shard beside. Null: nobody records them.
+  // Records the calls to the local shard. May be null.
   CallRecorder* recorder = nullptr;
 };
 
 // Links over gRPC, with a control connection for each other ps. A failed call's
 // error names the call and the ps.
 //
-// To be destroyed after the coordinator's strand has stopped, and before the
-// strands are destroyed: the destructor cancels the calls that are under way
-// and waits for their end.
+// Must be destroyed after the coordinator's strand has stopped, and before the
+// strands are destroyed: the destructor cancels the calls in progress and waits
+// for them to end.
 std::unique_ptr<ShardLinks> MakeShardLinks(const ShardLinksOptions& options);
 
 }  // namespace holdfast

@@ -37,13 +37,13 @@ PushPart ToPushPart(proto::PushRequest request,
   return part;
 }
 
-// Ranges of a call that may be lent, and to whom.
+// The ranges of a call that may be lent, and to which task.
 struct Loans {
   proto::Sender sender;
   google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
 };
 
-// Null: none may.
+// Returns null if none may be lent.
 template <typename Request>
 std::unique_ptr<const Loans> LoansOf(const Request& request) {
   for (const proto::ReadRange& range : request.ranges()) {
@@ -54,8 +54,8 @@ std::unique_ptr<const Loans> LoansOf(const Request& request) {
   return nullptr;
 }
 
-// An answer with tensors as bytes. They are sent from where they lie, if they
-// are not lent.
+// Encodes an answer with tensors, which are sent from where they are unless
+// they are lent.
 template <typename Response>
 absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
                                         const Loans* loans,
@@ -66,13 +66,13 @@ absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
                              {response.generation(), response.version()},
                              loans->ranges, &tensors);
   }
-  // What one variable's name and shape add to each of its ranges is known only
-  // here.
+  // Only here is it known what a variable's name and shape add to each of its
+  // ranges.
   const int64_t bytes = EncodedBytes(tensors);
   if (bytes <= kMaxMessageBytes) return EncodeWithTensors(response, tensors);
-  const std::string text =
-      absl::StrCat("ranges: ", bytes, " bytes to answer with, at most ",
-                   kMaxMessageBytes, " in one call; ask for fewer at once");
+  const std::string text = absl::StrCat(
+      "ranges: ", bytes, " bytes in the answer, at most ", kMaxMessageBytes,
+      " in one call; ask for fewer ranges at once");
   if (loans == nullptr) return absl::InvalidArgumentError(text);
   return absl::OutOfRangeError(absl::StrCat(
       "not all of what was asked for can be lent at the moment: ", text));
@@ -96,7 +96,8 @@ absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
   if (!reply.ok()) return std::move(reply).status();
   auto bytes =
       Encode(machines, loans, reply->response, std::move(reply->tensors));
-  // The push is decided: the values are to be pulled.
+  // The push is decided, so the answer goes without the values, which must be
+  // pulled.
   if (!absl::IsOutOfRange(bytes.status())) return bytes;
   return EncodeWithTensors(reply->response, {});
 }
@@ -112,8 +113,8 @@ absl::StatusOr<grpc::ByteBuffer> Encode(
   return bytes;
 }
 
-// Refuses a pull whose values alone pass the limit, before anything is taken
-// for it. What surrounds them is counted by the shard.
+// Refuses a pull whose values alone exceed the limit, before any memory is
+// taken for it. The shard also counts what surrounds the values.
 absl::Status CheckFitsInAnswer(
     const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges) {
   uint64_t bytes = 0;
@@ -123,27 +124,27 @@ absl::Status CheckFitsInAnswer(
     if (bytes <= kMaxPullBytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "ranges[", i, "]: with the ", range.size(), " elements of variable \"",
-        range.variable(), "\" from ", range.begin(), " the answer passes ",
-        kMaxPullBytes, " bytes, the most in one call"));
+        range.variable(), "\" from ", range.begin(), " the answer exceeds ",
+        kMaxPullBytes, " bytes, the maximum of one call"));
   }
   return absl::OkStatus();
 }
 
-// Takes a request out of the bytes in which it came.
-// Errors: INVALID_ARGUMENT for bytes that are no such message, or break the
-// rules of its proto; PERMISSION_DENIED for one in another's name.
+// Parses a request from the bytes in which it came.
+// Errors: INVALID_ARGUMENT for bytes that do not parse as the message, or break
+// the rules of its proto; PERMISSION_DENIED for a request in another's name.
 template <typename Request>
 absl::Status Decode(const Caller& caller, const grpc::ByteBuffer& bytes,
                     Request* request, std::vector<TensorPiece>* tensors) {
   if (!DecodeWithTensors(bytes, request, tensors)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "these bytes are no ", Request::descriptor()->full_name()));
+        "the request does not parse as ", Request::descriptor()->full_name()));
   }
   absl::Status valid = CheckSender(caller, request->sender());
   return valid.ok() ? ValidateMessage(*request) : valid;
 }
 
-// Puts the bytes in for places that the tensors name. Errors: those of
+// Replaces the places that tensors name by their bytes. Errors: those of
 // Neighbors::Borrow; INVALID_ARGUMENT for a tensor with bytes and a place.
 absl::Status Borrow(const Machines& machines, const proto::Sender& sender,
                     std::vector<TensorPiece>* tensors) {
@@ -164,13 +165,14 @@ absl::Status Borrow(const Machines& machines, const proto::Sender& sender,
   return any ? machines.neighbors->Borrow(sender, tensors) : absl::OkStatus();
 }
 
-// Digests are those of bytes that nobody changes any more.
+// Checks that the data was sent: a digest needs bytes that no other process can
+// still change.
 absl::Status CheckIsSent(const std::vector<TensorPiece>& tensors) {
   for (const TensorPiece& piece : tensors) {
     if (!piece.shared.has_value()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("variable \"", piece.variable,
-                     "\": given values have to be sent, not shared"));
+                     "\": given values must be sent, not shared"));
   }
   return absl::OkStatus();
 }
@@ -268,7 +270,7 @@ void PushAndPull(const Machines& machines, const Caller& caller,
   if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
   if (valid.ok() && machines.coordinator == nullptr) {
     valid = absl::FailedPreconditionError(
-        "the job has several ps: push, contribute or apply, and pull");
+        "the job has several ps: call Push, Contribute or Apply, and Pull");
   }
   if (valid.ok()) valid = Borrow(machines, request.sender(), &tensors);
   if (!valid.ok()) return reply(std::move(valid));
@@ -289,7 +291,8 @@ std::string FullName(const std::string& method) {
 
 RpcMethods ShardMethods(const Machines& machines, const std::string& no_links) {
   RpcMethods methods;
-  // Their tensors stay where they came in, and leave from where they lie.
+  // Their tensors stay in the memory in which they came, and are sent from
+  // where they are.
   const auto add_with_tensors = [&](const char* name, auto handle) {
     methods[FullName(name)] = [machines, handle](
                                   const Caller& caller, grpc::ByteBuffer bytes,

@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// proto::Shard: hands each well-formed call to the shard. The machines must
-// outlive the server; only where the job has no other ps is there a coordinator
-// among them. `no_links`: why there are no neighbors among them, if so.
+// The methods of proto::Shard: each well-formed call is passed to the shard.
+// The machines must outlive the server. `no_links`: why there are no neighbors
+// among them, if there are none.
 RpcMethods ShardMethods(const Machines& machines, const std::string& no_links);
 
 }  // namespace holdfast

@@ -11,23 +11,23 @@ namespace {
 using Decoded = std::array<float, 2048>;
 
 // Elements of a slice that a thread works on at a time: few enough that all
-// threads end together, so many that their beginnings cost nothing.
+// threads end together, but enough that starting each piece costs nothing.
 constexpr size_t kPiece = size_t{1} << 16;
 static_assert(kChunkElements % kPiece == 0);
 
-// Elements of a step from which on helpers are called. That costs the caller
-// some 5 us, and a helper comes later still; a thread alone has updated as many
-// elements in 50.
+// The number of elements of a step from which helpers are called. That costs
+// the caller about 5 us, and a helper starts even later; a single thread
+// updates as many elements in 50 us.
 constexpr size_t kWorthHelpers = size_t{1} << 18;
 
-// Elements of a step from which on the next values are written around the
-// caches: 32 MiB of them, as much of values and more of gradients would not
-// stay in any cache until they are pulled.
+// The number of elements of a step from which the next values are written past
+// the caches: 32 MiB of them, as much of current values and more of gradients
+// would not stay in any cache until they are pulled.
 constexpr size_t kWorthStreaming = size_t{1} << 23;
 
 // Reads the pieces of a slice's gradient from front to back.
 //
-// A copy goes on from the same place by itself.
+// A copy continues from the same place, independently.
 class GradientReader {
  public:
   // `pieces` must outlive the reader.
@@ -36,8 +36,8 @@ class GradientReader {
     Enter(0);
   }
 
-  // The elements that come next: at least one, at most `most`; they must exist.
-  // Where they lie, or else in `scratch`.
+  // Returns the next elements, at least one and at most `most`, which must
+  // exist: where they are, or else in `scratch`.
   FloatReader::Run Next(size_t most, Decoded& scratch) {
     PassWhole();
     const EncodedElements& piece = (*pieces_)[piece_];
@@ -53,7 +53,7 @@ class GradientReader {
     return run;
   }
 
-  // Passes over `count` elements, which must exist.
+  // Skips `count` elements, which must exist.
   void Skip(size_t count) {
     while (count > 0) {
       PassWhole();
@@ -162,8 +162,8 @@ class Update {
 
     const size_t num_gradients = sum_.terms.size();
     GradientReader* const readers = &readers_[index * num_gradients];
-    // Of each gradient what comes next in one place. What is worked on at a
-    // time ends with the shortest.
+    // The next contiguous elements of each gradient. The shortest of them
+    // determines how many are worked on at a time.
     std::vector<FloatReader::Run> runs(num_gradients, {nullptr, 0});
     const std::unique_ptr<Decoded[]> decoded(new Decoded[num_gradients]);
     std::vector<Optimizer::Gradient> gradients(num_gradients);
@@ -201,7 +201,7 @@ class Update {
   DenseStore::Draft draft_;
   bool streams_ = false;
   std::vector<Piece> pieces_;
-  // By piece, by gradient.
+  // Indexed by piece and gradient.
   std::vector<GradientReader> readers_;
 };
 

@@ -17,27 +17,28 @@ namespace holdfast {
 // A gradient that counts.
 struct WeightedGradient {
   float weight = 0;
-  // By slice of the store, its pieces from front to back; none for slices that
-  // are not trainable.
+  // Indexed by slice of the store: its pieces from front to back; none for
+  // slices that are not trainable.
   std::vector<std::vector<EncodedElements>> by_slice;
-  // Instead of the weight, where values are averaged.
+  // Used instead of the weight for variables with a moving average.
   float share = 0;
 };
 
-// The gradients that make a step.
+// The gradients that make up a step.
 struct GradientSum {
   std::vector<WeightedGradient> terms;
-  // Above 0, finite.
+  // Above 0 and finite.
   float weight_divisor = 1;
-  // Of the sum by shares, likewise.
+  // The divisor of the sum by shares; above 0 and finite.
   float share_divisor = 1;
 };
 
 struct ApplyOptions {
-  // Each element of each gradient is first brought into
-  // [-clip_value, clip_value]; NaN stays NaN. Absent: stays as it is.
+  // Each element of each gradient is first clipped to [-clip_value,
+  // clip_value]; NaN stays NaN. Absent: no clipping.
   std::optional<float> clip_value;
-  // Threads for what is large. Null: the caller's does all.
+  // Threads that help with large updates. Null: the caller's thread does all
+  // the work.
   ThreadPool* threads = nullptr;
   Simd simd = BestSimd();
 };
@@ -47,12 +48,13 @@ struct ApplyOptions {
 //   g = (w_0 g_0 + w_1 g_1 + ...) / d   (float32, added in the order of terms,
 //                                        w the weights and d their divisor)
 //
-// and then the optimizer's rule, in one pass over memory, from where the
-// gradients lie. A variable with a moving average has its own rule, with shares
-// and their divisor instead, and is not clipped. The bits do not depend on
-// threads or vectors. `scalars` and `optimizers` go by the index in
-// StoredSlice::variable. `sum` has at least one term, each of which covers
-// every trainable slice. Cannot fail.
+// and then applies the optimizer's rule, in one pass over memory, reading the
+// gradients where they are. A variable with a moving average has its own rule,
+// uses shares and their divisor instead of weights, and is not clipped. The
+// bits do not depend on threads or on the SIMD level. `scalars` and
+// `optimizers` are indexed by the optimizer that StoredSlice::variable names.
+// `sum` has at least one term, each of which covers every trainable slice.
+// Cannot fail.
 void ApplyStep(const GradientSum& sum,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,

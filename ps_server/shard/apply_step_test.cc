@@ -38,7 +38,7 @@ Buffer Bytes(const std::vector<float>& values) {
                   values.size() * sizeof(float)));
 }
 
-// One slice's gradient, whole in one piece.
+// One slice's whole gradient in one piece.
 std::vector<EncodedElements> Exact(Buffer data) {
   const uint64_t size = data.size() / sizeof(float);
   return {{proto::EXACT, size, std::move(data)}};
@@ -63,7 +63,7 @@ Buffer Cut(const std::vector<float>& values, const std::vector<size_t>& cuts) {
   return result;
 }
 
-// Variables with optimizers, and what steps make of them.
+// Variables with optimizers, and their changes by steps.
 class Bench {
  public:
   Bench(const std::vector<proto::Variable>& variables,
@@ -134,7 +134,7 @@ TEST(ApplyStepTest, AWeightedSumByHand) {
   bench.Step({{0.25f, {Exact({8, -4})}}, {0.75f, {Exact({4, 16})}}});
   EXPECT_THAT(bench.Values(0), ElementsAre(7.5f, 4.5f));
   EXPECT_EQ(bench.store().newest()->number, GlobalStep(1));
-  // One alone, scaled: 0.5 {2, 4} = {1, 2};  {7.5, 4.5} - 0.5 {1, 2}.
+  // A single gradient, scaled: 0.5 {2, 4} = {1, 2};  {7.5, 4.5} - 0.5 {1, 2}.
   bench.Step({{0.5f, {Exact({2, 4})}}});
   EXPECT_THAT(bench.Values(0), ElementsAre(7, 3.5f));
   EXPECT_EQ(bench.store().newest()->number, GlobalStep(2));
@@ -190,7 +190,7 @@ TEST(ApplyStepTest, ClipsByValueBeforeItWeights) {
 }
 
 // Shares 0.25 and 0.75 of 8 and 16 make 14, whatever the weights, the bound and
-// the optimizer: 2 + 0.5 (14 - 2) = 8. Beside it "w" is learned.
+// the optimizer: 2 + 0.5 (14 - 2) = 8. "w" is trained in the same step.
 TEST(ApplyStepTest, WhatIsAveragedIsSharedAndNotClipped) {
   proto::Variable mean = Variable("mean", 2, 2);
   mean.mutable_moving_average()->set_momentum(0.5f);
@@ -235,7 +235,8 @@ TEST(ApplyStepTest, AMeanOfWholeNumbersIsExact) {
   }
 }
 
-// (3 + 4) / 7 = 1, with 2 + 0.5 (1 - 2) = 1.5; beside it (2 + 0.5 x 8) / 3.
+// (3 + 4) / 7 = 1, with 2 + 0.5 (1 - 2) = 1.5; in the same step (2 + 0.5 x 8) /
+// 3.
 TEST(ApplyStepTest, SharesHaveADivisorOfTheirOwn) {
   proto::Variable mean = Variable("mean", 2, 2);
   mean.mutable_moving_average()->set_momentum(0.5f);
@@ -250,7 +251,7 @@ TEST(ApplyStepTest, SharesHaveADivisorOfTheirOwn) {
   EXPECT_THAT(bench.Values(1), Each(-2.0f));
 }
 
-// One alone is divided, too; and clipped before.
+// A single gradient is divided, too, and clipped first.
 TEST(ApplyStepTest, DividesAfterItHasClippedAndWeighted) {
   Bench bench({Variable("w", 2, 0)}, {Sgd(1)});
   GradientSum sum;
@@ -264,7 +265,8 @@ TEST(ApplyStepTest, DividesAfterItHasClippedAndWeighted) {
   EXPECT_THAT(bench.Values(0), ElementsAre(-4 / 3.0f, -6));
 }
 
-// Vectors have four elements or more; five are one and a rest, 67 several.
+// Vectors have four elements or more: five elements are one vector and a rest,
+// 67 are several.
 TEST(ApplyStepTest, ClippingLeavesNanAndNothingElseBeyondTheBound) {
   const float infinite = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -342,7 +344,7 @@ TEST(ApplyStepTest, AVariableWithoutElements) {
 }
 
 // Three chunks, the last of 13 elements; gradients that came in spans whose
-// borders lie inside elements, at chunks' borders, and beside them.
+// borders are inside elements, at chunks' borders, and next to them.
 TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
   constexpr size_t kSize = 2 * kChunk + 13;
   std::vector<float> a(kSize), b(kSize);
@@ -356,7 +358,7 @@ TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
       {4 * kChunk - 1, 4 * kChunk + 1, 8 * kChunk + 3},
       {4 * kChunk, 8 * kChunk},
       {8191, 8193, 16385, 4 * kSize - 1},
-      // Misaligned from the front on.
+      // Misaligned from the beginning.
       {3, 1000003, 2000002},
   };
   for (size_t which = 0; which < kCuts.size(); ++which) {
@@ -381,7 +383,7 @@ TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
 }
 
 // Large enough for helpers and for streams, in pieces, one of them in a lossy
-// encoding, beside a small variable.
+// encoding, together with a small variable.
 TEST(ApplyStepTest, SameBitsWithAllThreadsAndVectors) {
   constexpr size_t kSize = (size_t{1} << 23) + 12345;
   std::vector<float> a(kSize), b(kSize);
@@ -410,7 +412,7 @@ TEST(ApplyStepTest, SameBitsWithAllThreadsAndVectors) {
     Bench bench({Variable("w", kSize, 1), Variable("s", 3, 1)},
                 {Momentum(0.5f, 0.5f)});
     for (const auto& step : kSteps) {
-      // What a snapshot holds goes to other memory.
+      // Slots that a snapshot holds are written to other memory.
       const StoreSnapshot held = bench.store().Snapshot();
       bench.Step(step, options);
     }
@@ -422,7 +424,7 @@ TEST(ApplyStepTest, SameBitsWithAllThreadsAndVectors) {
   ApplyOptions options;
   options.simd = Simd::kPlain;
   const std::vector<float> expected = run(options);
-  // One by hand: a = 0.3 g, w = 1 - 0.5 a; then g of both.
+  // One element by hand: a = 0.3 g, w = 1 - 0.5 a; then g of both.
   float slot = 0.3f * a[99999], w = 1 - 0.5f * slot;
   float g = 0.3f * a[99999];
   g += 0.7f * b[99999];
@@ -442,8 +444,8 @@ TEST(ApplyStepTest, SameBitsWithAllThreadsAndVectors) {
   }
 }
 
-// Memory of an old version is used again for the next one: whatever stands in
-// it must not show.
+// Memory of an old version is reused for the next one: its old content must not
+// show.
 TEST(ApplyStepTest, WhatIsLeftInUsedMemoryDoesNotShow) {
   Bench bench({Variable("w", 3, 0)}, {Sgd(1)});
   for (int step = 1; step <= 6; ++step) {

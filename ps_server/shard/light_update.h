@@ -1,5 +1,5 @@
-// Which messages to a shard are done sooner than another thread is woken, so
-// that whoever brings them may do them (Strand::RunOrPost).
+// Which messages to a shard take less time than waking another thread, so that
+// the thread that brings them may process them (Strand::RunOrPost).
 #ifndef HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 #define HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 
@@ -9,19 +9,19 @@
 
 namespace holdfast {
 
-// Bytes of gradients that are applied sooner than another thread is woken. A
-// larger update would keep a thread that serves calls.
+// Bytes of gradients that can be applied in less time than it takes to wake
+// another thread. A larger update would occupy a thread that serves calls.
 inline constexpr int64_t kLightUpdateBytes = 128 << 10;
 
-// `gradient_bytes`: those of the tensors that came with `request`.
+// `gradient_bytes`: the size of the tensors that came with `request`.
 inline bool IsLightUpdate(const proto::PushPullRequest& request,
                           int64_t gradient_bytes) {
-  // A contribution is only kept; an application does its work at once.
+  // A contribution is only stored; an asynchronous push is applied at once.
   return request.has_contribution() || gradient_bytes <= kLightUpdateBytes;
 }
 
-// The same of the coordinator's messages to the shard of `ps`, which are told
-// in the order in which they are sent.
+// The same for the coordinator's messages to the shard of `ps`, which must be
+// passed in the order in which they are sent.
 class LightUpdates {
  public:
   explicit LightUpdates(uint32_t ps) : ps_(ps) {}
@@ -45,9 +45,9 @@ class LightUpdates {
 
  private:
   const uint32_t ps_;
-  // Of what the shard holds.
+  // Size of the values that the shard holds.
   uint64_t value_bytes_ = 0;
-  // Whose steps may have any number of rows.
+  // If so, its steps may have any number of rows.
   bool has_tables_ = false;
 };
 

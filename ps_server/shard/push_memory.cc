@@ -21,12 +21,12 @@ absl::Status PushMemory::CheckRoom(const PushId& push, bool reserved) const {
   if (ExtraOf(after) > options_.max_per_worker - options_.reserved_per_worker) {
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": ", before.pushes,
-                     " pushes of this worker are here undecided already"));
+                     " undecided pushes of this worker are held already"));
   }
   if (num_extra_ - ExtraOf(before) + ExtraOf(after) > options_.max_extra) {
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": no room beside the ", num_pushes_,
-                     " pushes that are here undecided, of ", bytes_, " bytes"));
+                     " undecided pushes that are held, of ", bytes_, " bytes"));
   }
   return absl::OkStatus();
 }

@@ -11,28 +11,28 @@
 
 namespace holdfast {
 
-// Counts the memory of the pushes that a shard holds, and says which others
-// there is room for.
+// Accounts for the memory of the pushes that a shard holds, and says for which
+// further pushes there is room.
 //
 // Room is given to whole pushes, before their first part. Each worker has
-// places of its own, and some more are for all. The owner says which pushes may
-// take the former, so that one that others may come to wait for can never be
-// shut out by theirs. How many places there are follows from the memory limit
-// (ps_server/protocol/memory_plan.h).
+// places of its own, and all workers share some more. The owner says which
+// pushes may take a worker's own places, so that a push for which others may
+// have to wait is never refused because of theirs. The number of places follows
+// from the memory limit (ps_server/protocol/memory_plan.h).
 //
-// Thread-compatible.
-// Invariants: of one worker, at most Options::reserved_per_worker pushes are in
-// its own places and at most Options::max_per_worker are held in all; beside
-// those in workers' own places, at most Options::max_extra.
+// Thread-compatible. Invariants: at most Options::reserved_per_worker pushes of
+// a worker are in its own places, and at most Options::max_per_worker are held
+// in all; at most Options::max_extra pushes are held outside workers' own
+// places.
 class PushMemory {
  public:
   struct Options {
-    // Of one worker. Each costs at most a copy of the trainable slices.
+    // Pushes of one worker. Each costs at most a copy of the trainable slices.
     size_t max_per_worker = 1;
-    // Of those, the worker's own places: no more than the rest are for pushes
-    // that are not reserved.
+    // How many of them are the worker's own places. Pushes that are not
+    // reserved may take only the rest.
     size_t reserved_per_worker = 1;
-    // For all workers, beside their own.
+    // Places that all workers share, in addition to their own.
     size_t max_extra = 0;
   };
 
@@ -42,13 +42,14 @@ class PushMemory {
   // `reserved`: the push may take one of its worker's own places.
   // Errors: RESOURCE_EXHAUSTED when there is no room for it.
   absl::Status CheckRoom(const PushId& push, bool reserved) const;
-  // The push comes, for which there is room.
+  // Adds a push, for which there must be room.
   void Take(const TaskId& worker, bool reserved);
-  // Parts of held pushes bring so much; below 0: they go.
+  // Counts bytes that parts of held pushes bring; negative when they go.
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
-  // A held push of the worker may take one of its own places from now on.
+  // From now on, a held push of the worker may take one of the worker's own
+  // places.
   void Reserve(const TaskId& worker);
-  // A held push goes, whose bytes have gone.
+  // Removes a held push, whose bytes have been subtracted.
   void Release(const TaskId& worker, bool reserved);
 
   int64_t bytes() const { return bytes_; }
@@ -57,12 +58,12 @@ class PushMemory {
  private:
   struct Held {
     size_t pushes = 0;
-    // Of them, those that may take the worker's own places.
+    // How many of them may take the worker's own places.
     size_t reserved = 0;
   };
 
   Held Of(const TaskId& worker) const;
-  // Of a worker's pushes, those that have no place of its own.
+  // How many of a worker's pushes are not in the worker's own places.
   size_t ExtraOf(const Held& held) const;
   void Count(const TaskId& worker, int pushes, int reserved);
 

@@ -26,14 +26,14 @@ TEST(PushMemoryTest, AWorkersOwnPlaceIsTakenByNobodyElse) {
   memory.Take(kFirst, /*reserved=*/true);
   memory.Take(kFirst, /*reserved=*/false);
   EXPECT_EQ(memory.num_pushes(kFirst), 2u);
-  // The place for all is taken.
+  // The shared place is taken.
   EXPECT_THAT(WhyNot(memory, kSecond, false),
-              HasSubstr("no room beside the 2 pushes"));
+              HasSubstr("no room beside the 2 undecided pushes"));
   EXPECT_EQ(WhyNot(memory, kSecond, true), "");
-  // And a worker has so many at most.
+  // And a worker may have only so many.
   EXPECT_THAT(WhyNot(memory, kFirst, false),
-              HasSubstr("2 pushes of this worker are here undecided"));
-  EXPECT_THAT(WhyNot(memory, kFirst, true), HasSubstr("2 pushes"));
+              HasSubstr("2 undecided pushes of this worker are held"));
+  EXPECT_THAT(WhyNot(memory, kFirst, true), HasSubstr("2 undecided pushes"));
   memory.Release(kFirst, /*reserved=*/false);
   EXPECT_EQ(WhyNot(memory, kSecond, false), "");
 }

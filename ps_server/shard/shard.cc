@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// Held at one time, of however few versions.
+// The maximum number of pins held at a time, however few versions they pin.
 constexpr size_t kMaxPins = 1024;
 
 }  // namespace
@@ -29,7 +29,7 @@ Shard::Shard(const Options& options, const Clock* clock, ShardDisk* disk)
 void Shard::Count(const std::vector<TensorPiece>& tensors,
                   ShardFigures::Bytes* bytes) {
   for (const TensorPiece& tensor : tensors) {
-    // What a worker sends may be any number.
+    // The encoding that a worker sends may be any number.
     const size_t encoding = static_cast<size_t>(tensor.encoding);
     if (encoding < bytes->size()) (*bytes)[encoding] += tensor.data.size();
   }
@@ -97,10 +97,10 @@ absl::Status Shard::CheckIsCoordinator(const proto::Sender& sender) const {
   if (ToTaskId(sender.task()) != TaskId{kPsJob, 0}) {
     return absl::PermissionDeniedError(
         absl::StrCat(ToTaskId(sender.task()).ToString(),
-                     " does what only /job:ps/task:0 may"));
+                     " sent a message that only /job:ps/task:0 may send"));
   }
   if (sender.receiver_nonce() != options_.nonce) {  // [P5, R4]
-    // No error of the job's: the coordinator names this life once it has
+    // Not an error of the job: the coordinator names this life once it has
     // registered.
     return absl::UnavailableError(
         absl::StrCat("generation ", sender.generation(),
@@ -133,7 +133,8 @@ absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
     return absl::InvalidArgumentError(
         absl::StrCat("variable \"", piece.variable, "\": ", what...));
   };
-  // What is wrong with the shape would show as a range that does not fit.
+  // Checked first: otherwise a wrong shape would appear as a range that does
+  // not fit.
   const proto::Variable* const found = store_->FindVariable(piece.variable);
   if (found == nullptr) return error("is not on this ps");
   const proto::Variable& declared = *found;
@@ -202,7 +203,7 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
 }
 
 absl::Status Shard::CheckRoom(StagedPart* part) {
-  // Rows that were acknowledged have their room.
+  // There is room for rows that were acknowledged.
   if (part->rows.empty() || staged_.Has(*part)) return absl::OkStatus();
   const auto check = [&] {
     std::vector<int64_t> absent = staged_.absent_rows();
@@ -232,7 +233,8 @@ absl::Status Shard::CheckMayPush(const WorkerLife& from) const {
   return absl::OkStatus();
 }
 
-// Of an asynchronous worker, those that it may hold tickets for are in flight.
+// An asynchronous worker may have as many pushes in flight as it may hold
+// tickets.
 absl::Status Shard::CheckSequence(const PushId& push) const {
   if (!asynchronous()) return ledger_.CheckInWindow(push);
   const uint32_t ahead =
@@ -240,7 +242,7 @@ absl::Status Shard::CheckSequence(const PushId& push) const {
   const PushSequence next = ledger_.DecidedThrough(push.from).next();
   if (push.sequence.value() <= next.value() + ahead) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      push.ToString(), ": expected is push ", next.value(), ", or one of the ",
+      push.ToString(), ": expected push ", next.value(), ", or one of the ",
       ahead, " after it: sequences rise by one"));
 }
 
@@ -249,8 +251,8 @@ bool Shard::IsFenced(const WorkerLife& from) const {
   return fenced != fenced_.end() && from.incarnation <= fenced->second.through;
 }
 
-// What a worker has places of its own for: the pushes of the open step or,
-// where pushes are applied in order, the next one.
+// A worker has places of its own for the pushes of the open step or, if pushes
+// are applied in order, for the next one.
 bool Shard::IsReserved(const PushId& push) const {
   return !asynchronous() ||
          push.sequence == ledger_.DecidedThrough(push.from).next();
@@ -278,7 +280,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     if (!fits.ok()) return refuse(fits);
     return reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
   }
-  // What counts of an asynchronous push is not for its worker to say: see
+  // What counts in an asynchronous push is not its worker's decision: see
   // ApplyNext.
   if (!asynchronous()) {
     ledger_.AckThrough(
@@ -295,8 +297,8 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     const std::string text = absl::StrCat(
         "gradient of step ", part.step.value(),
         ", /job:ps/task:", options_.index, " is at step ", version().value());
-    // [P4] A verdict is told before every shard has committed its step, and
-    // only when all have committed those before.
+    // [P4] A verdict is given before every shard has committed its step, but
+    // only after all have committed the steps before.
     const bool will_pass = !asynchronous() && part.step == version().next();
     return refuse(will_pass ? absl::UnavailableError(text)
                             : absl::FailedPreconditionError(text));
@@ -350,8 +352,8 @@ void Shard::PublishNext(
   if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
     options.clip_value = declaration_.clipping().value();
   }
-  // Those who read find all of a version, or nothing of it: both are made by
-  // this thread, which answers them.
+  // Readers see a version completely or not at all: this thread makes both
+  // parts of a version, and answers readers.
   if (!tables_.empty()) {
     ApplyRowsOptions rows;
     rows.clip_value = options.clip_value;
@@ -383,7 +385,7 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
   uint64_t bytes = 0;
   const auto too_much = [] {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a pull of more than ", kMaxPullBytes, " bytes: ask in parts"));
+        "a pull of more than ", kMaxPullBytes, " bytes: pull in parts"));
   };
   for (const proto::ReadRange& range : request.ranges()) {
     if (range.has_rows()) {
@@ -402,11 +404,11 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
     if (range.encoding() != proto::EXACT &&
         range.encoding() != proto::FLOAT16 &&
         range.encoding() != proto::BFLOAT16) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "variable \"", variable.name(),
-          "\": values come as EXACT, FLOAT16 or BFLOAT16, asked for was "
-          "encoding ",
-          static_cast<int>(range.encoding())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable \"", variable.name(),
+                       "\": values can be pulled as EXACT, FLOAT16 or "
+                       "BFLOAT16, not as encoding ",
+                       static_cast<int>(range.encoding())));
     }
     // What surrounds the values counts too: a range may be empty.
     bytes += ValueBytes(range, kMaxPullBytes + 1) + sizeof(TensorPiece) +
@@ -469,7 +471,8 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
   if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
     return reply(status);
   }
-  // Either there is state of the generation asked for, or the job has ended.
+  // Either the shard has state of the generation asked for, or the job has
+  // ended.
   if (state_.phase() == proto::FAILED || store_ == nullptr ||
       request.sender().generation() != generation_.value()) {
     return reply(PullAnswer());
@@ -491,7 +494,8 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
     if (same.ok()) same->version = GlobalStep(request.min_version());
     return reply(std::move(same));
   }
-  // What cannot be read is told at once, not when the version is there.
+  // A range that cannot be read is refused at once, not when the version
+  // exists.
   if (const auto ranges = FindRanges(request); !ranges.ok()) {
     return reply(ranges.status());
   }
@@ -509,7 +513,7 @@ void Shard::AnswerReached() {
 void Shard::Answer(std::vector<ParkedPulls::Call> pulls) {
   for (auto& pull : pulls) {
     if (pull.request.sender().generation() != generation_.value()) {
-      // A reply before this one began another generation.
+      // An earlier reply began another generation.
       pull.reply(CheckGeneration(pull.request.sender()));
     } else if (version().value() >= pull.key &&
                state_.phase() != proto::FAILED) {
@@ -536,10 +540,11 @@ void Shard::Pin(const proto::PinRequest& request,
   const Pinned* const same = FindPin(version->number);
   if (same == nullptr && tables_.held_bytes() > memory_.held_row_bytes) {
     return reply(absl::ResourceExhaustedError(absl::StrCat(
-        "/job:ps/task:", options_.index, " pins no further version: copies of ",
-        "rows that have changed since versions that are held take ",
+        "/job:ps/task:", options_.index,
+        " cannot pin another version: copies of ",
+        "rows that have changed since held versions take ",
         tables_.held_bytes(), " bytes, of ", memory_.held_row_bytes,
-        " that are left for them; unpin a version, wait for the checkpoint, ",
+        " available for them; unpin a version, wait for the checkpoint, ",
         "or give the ps more memory")));
   }
   std::set<GlobalStep> pinned = {version->number};
@@ -626,18 +631,19 @@ void Shard::Commit(const proto::CommitRequest& request,
     if (contribution.weight() == 0) continue;
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);
     if (!whole.ok()) return refuse(std::string(whole.status().message()));
-    // Only pushes of the open step are staged.
+    // Cannot fail: only pushes of the open step are staged.
     AddTo(&sum, *std::move(whole), contribution.weight(), contribution.share());
   }
   for (RowSum& rows : sum.tables) rows.divisor = sum.dense.weight_divisor;
 
   PublishNext(sum, request.scalars());
-  // Its worker may write to a gradient again as soon as it knows the verdict.
+  // Releases the gradients: a worker may overwrite its gradient as soon as it
+  // knows the verdict.
   sum = StepSum();
   loss_scale_ = request.loss_scale();
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {
-    ledger_.Record(id, proto::STALE);  // keeps ACCEPTED where it stands
+    ledger_.Record(id, proto::STALE);  // leaves an ACCEPTED as it is
   }
   answer();
   AnswerReached();
@@ -654,13 +660,14 @@ void Shard::End(const proto::EndRequest& request,
   }
   const proto::JobPhase phase = request.state().phase();
   if (!IsEnd(phase)) {
-    return reply(absl::InvalidArgumentError(absl::StrCat(
-        "state.phase: ", proto::JobPhase_Name(phase), " is no end of a job")));
+    return reply(absl::InvalidArgumentError(
+        absl::StrCat("state.phase: ", proto::JobPhase_Name(phase),
+                     " is not an end of a job")));
   }
   std::vector<ParkedRestores::Call> restores;
   if (!ended()) {
     if (request.sender().generation() > generation_.value()) {
-      // What is here is not what the job ended with.
+      // The state here is not the one with which the job ended.
       Begin(Generation(request.sender().generation()));
     }
     state_ = request.state();

@@ -46,14 +46,15 @@ namespace holdfast {
 // version to the next.
 //
 // A deterministic event machine: messages and clock ticks in, replies out. What
-// it does at each is told in docs/protocol/life_of_a_step.md, steps 2 and 5, in
+// it does is described in docs/protocol/life_of_a_step.md, steps 2 and 5, in
 // docs/protocol/asynchronous.md, steps A2, A3 and A5, and in
 // docs/protocol/recovery.md, G4, G6 and C2 to C4.
 //
-// It begins in generation 0, which is none. A call of an older generation than
-// its own gets the verdict ABORTED, or that status; one of a newer generation,
-// or that comes before the shard has its state, UNAVAILABLE [R1, R2]. So is one
-// in the coordinator's name that does not name this life [P5].
+// It begins in generation 0, which stands for none. A call of an older
+// generation gets the verdict ABORTED, or that status; a call of a newer
+// generation, or one that comes before the shard has its state, gets
+// UNAVAILABLE [R1, R2]. So does a call in the coordinator's name that does not
+// name this life [P5].
 //
 // Thread-compatible: its owner calls it from one thread at a time. A reply may
 // be called from inside any method.
@@ -62,33 +63,34 @@ class Shard {
   struct Options {
     // Index of this ps task.
     uint32_t index = 0;
-    // ps tasks of the cluster.
+    // The number of ps tasks of the cluster.
     uint32_t num_ps = 1;
-    // With which this process registers: a secret between it and the
-    // coordinator, by which that proves who it is.
+    // The nonce with which this process registers: a secret that it shares with
+    // the coordinator, by which the coordinator proves its identity.
     uint64_t nonce = 0;
-    // That the shard's share of the job may take (memory_plan.h). 0: no limit.
+    // Memory limit for the shard's share of the job, in bytes (memory_plan.h).
+    // 0: no limit.
     int64_t memory_limit_bytes = 0;
-    // Help with the update of large variables, and with steps and reads of many
-    // rows; must outlive the shard. Null: none do.
+    // Threads that help with updates of large variables, and with steps and
+    // reads of many rows; must outlive the shard. May be null.
     ThreadPool* update_threads = nullptr;
     // Memory for values, which processes of this host may read in place; must
     // outlive the shard and all values. Null: private memory.
     SharedArena* arena = nullptr;
-    // Told what of the values may be lent, before anybody can read them: the
+    // Called with limits on lending values, before anyone can read them: the
     // bytes of a version, and how many versions. May be empty.
     std::function<void(uint64_t value_bytes, size_t max_versions)> on_values;
   };
 
-  // `clock` and `disk` must outlive the shard; what `disk` replies is to be
-  // handed to the shard as a call of its own, or from inside the call to
-  // `disk`. Null: this ps has no checkpoint directory.
+  // `clock` and `disk` must outlive the shard; replies of `disk` must come to
+  // the shard as calls of their own, or from inside the call to `disk`. Null
+  // `disk`: this ps has no checkpoint directory.
   Shard(const Options& options, const Clock* clock, ShardDisk* disk);
 
-  // [G4] Answered when the shard has its state; a failed one may be repeated.
-  // Errors: also INVALID_ARGUMENT for a declaration that cannot be;
-  // RESOURCE_EXHAUSTED when it needs more than the memory limit; ABORTED when
-  // a newer generation has begun meanwhile.
+  // [G4] Answered when the shard has its state; a failed call may be repeated.
+  // Errors: also INVALID_ARGUMENT for an invalid declaration;
+  // RESOURCE_EXHAUSTED when it needs more than the memory limit; ABORTED when a
+  // newer generation has begun meanwhile.
   void Restore(const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply);
 
@@ -98,26 +100,26 @@ class Shard {
   // Errors are those of the Push method in proto/shard.proto.
   void Push(PushPart part, Reply<proto::PushResponse> reply);
 
-  // Parks until the worker's pushes before it are decided, or `wait_ms` has
+  // Parks until the worker's earlier pushes are decided, or `wait_ms` has
   // passed.
   void Apply(const proto::ApplyRequest& request,
              Reply<proto::ApplyResponse> reply);
 
-  // Parks until the version asked for is there, or `wait_ms` has passed.
+  // Parks until the version asked for exists, or `wait_ms` has passed.
   void Pull(const proto::PullRequest& request, Reply<PullReply> reply);
 
   void Pin(const proto::PinRequest& request, Reply<proto::PinResponse> reply);
   void Unpin(const proto::UnpinRequest& request,
              Reply<proto::UnpinResponse> reply);
 
-  // Errors: INTERNAL for a step ahead of this shard, or a push that is not here
-  // whole: the coordinator never sends these [P1].
+  // Errors: INTERNAL for a step ahead of this shard, or a push that is not
+  // completely here: the coordinator never sends these [P1].
   void Commit(const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply);
 
   void Fence(const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply);
-  // Errors: INTERNAL for a push that is not here whole, or not next in its
+  // Errors: INTERNAL for a push that is not completely here, or not next in its
   // order: the coordinator never sends these.
   void Resolve(const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply);
@@ -125,47 +127,48 @@ class Shard {
   // Errors: INTERNAL when the job is synchronous: nothing is applied there.
   void Hold(const proto::HoldRequest& request,
             Reply<proto::HoldResponse> reply);
-  // Errors: INTERNAL when what `request` says to be applied does not make the
-  // version that it names: the coordinator never sends this.
+  // Errors: INTERNAL when the pushes that `request` lists as applied do not
+  // make the version that it names: the coordinator never sends this.
   // FAILED_PRECONDITION without a disk; UNAVAILABLE while an earlier share is
-  // being written, for memory is kept for one.
+  // being written, because memory is kept for only one.
   void Save(const proto::SaveRequest& request,
             Reply<proto::SaveResponse> reply);
   // Parks until the share is on disk, or `wait_ms` has passed.
   void AwaitSaved(const proto::AwaitSavedRequest& request,
                   Reply<proto::AwaitSavedResponse> reply);
 
-  // From here on nothing is staged, committed, applied, saved, pinned or
-  // parked. A pull is answered with the job's state, when it is DONE with the
-  // values too, where they are here; what else comes is ABORTED, with the
-  // reason.
+  // From then on nothing is staged, committed, applied, saved, pinned or
+  // parked. A pull is answered with the job's state and, if that is DONE, with
+  // the values that are here; any other call is ABORTED, with the reason.
   void End(const proto::EndRequest& request, Reply<proto::EndResponse> reply);
 
-  // Answers parked calls whose time is up, and drops pins. Call it some ten
-  // times a second.
+  // Answers parked calls whose time is up, and drops expired pins. Call it
+  // about ten times a second.
   void Tick();
 
-  // Phase STARTING until there is state, then TRAINING; after End as it says.
+  // Phase STARTING until there is state, then TRAINING; after End the phase
+  // that it gave.
   const proto::JobState& state() const { return state_; }
   Generation generation() const { return generation_; }
-  // Of the newest generation; empty before there is one.
+  // The declaration of the newest generation; empty before there is one.
   const proto::Declaration& declaration() const { return declaration_; }
   GlobalStep version() const;
-  // Bytes of pushes that are staged.
+  // Bytes of staged pushes.
   int64_t staged_bytes() const { return staged_.bytes(); }
-  // For people; costs less than a microsecond, and another for each table.
+  // Figures for monitoring; takes less than a microsecond, and another for each
+  // table.
   ShardFigures figures() const;
-  // Verdicts that are remembered.
+  // The number of verdicts remembered.
   size_t verdicts_kept() const { return ledger_.size(); }
 
  private:
-  // By the version that they wait for.
+  // Keyed by the version that they wait for.
   using ParkedPulls = ParkedCalls<uint64_t, PullReply, proto::PullRequest>;
   using ParkedApplies =
       ParkedCalls<PushId, proto::ApplyResponse, proto::ApplyRequest>;
   using ParkedAwaits = ParkedCalls<std::monostate, proto::AwaitSavedResponse>;
   using ParkedRestores = ParkedCalls<std::monostate, proto::RestoreResponse>;
-  // The share of a checkpoint that was taken last; none in a new generation.
+  // The last share of a checkpoint that was taken; none in a new generation.
   struct Share {
     uint64_t number = 0;
     // Absent while it is being written.
@@ -173,26 +176,25 @@ class Shard {
   };
   static constexpr size_t kMaxParkedAwaits = 1024;
   static constexpr size_t kMaxParkedRestores = 1024;
-  // What has been decided on fenced lives of a task: on incarnations up to
-  // these.
+  // The incarnations up to which a task's lives are fenced, and resolved.
   struct Fenced {
     Incarnation through;
     Incarnation resolved_through;
   };
   struct Pinned {
     std::shared_ptr<const StoreVersion> version;
-    // The tables' at that version.
+    // Holds the tables' rows at that version.
     std::shared_ptr<const void> rows;
     absl::Time deadline;
   };
-  // The pushes that make a step.
+  // The pushes that make up a step.
   struct StepSum {
     GradientSum dense;
-    // By table; empty where there are none.
+    // Indexed by table; empty if there are none.
     std::vector<RowSum> tables;
   };
 
-  // Of each table, with the totals of earlier generations.
+  // The report of each table, with the totals of earlier generations.
   std::vector<proto::TableReport> TableReports() const;
   // Adds the bytes of `tensors` to `bytes`.
   static void Count(const std::vector<TensorPiece>& tensors,
@@ -201,59 +203,60 @@ class Shard {
   bool IsOver(const proto::Sender& sender) const {
     return sender.generation() < generation_.value();
   }
-  // Of a call that must be of the shard's generation, which has state or has
-  // ended. Errors: ABORTED, UNAVAILABLE.
+  // Checks that a call is of the shard's generation, and that the generation
+  // has its state or has ended. Errors: ABORTED, UNAVAILABLE.
   absl::Status CheckGeneration(const proto::Sender& sender) const;
-  // The same for one that is ABORTED when the job has ended.
+  // The same for a call that is ABORTED when the job has ended.
   absl::Status CheckRunning(const proto::Sender& sender) const;
   absl::Status CheckIsCoordinator(const proto::Sender& sender) const;
-  // The last two.
+  // Both CheckIsCoordinator and CheckRunning.
   absl::Status CheckFromCoordinator(const proto::Sender& sender) const;
   bool ended() const { return IsEnd(state_.phase()); }
   std::string EndedText() const;
 
   // Generations and checkpoints (shard_checkpoint.cc).
   absl::Status CheckRestore(const proto::RestoreRequest& request) const;
-  // Lets go of all that belongs to the generation before, and tells those who
-  // are parked that it is over.
+  // Releases all that belongs to the previous generation, and answers its
+  // parked calls that it is over.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<ShardState> loaded);
-  // The generation has its state.
+  // Called when the generation has its state.
   void OnRestored(std::unique_ptr<DenseStore> store);
-  // What a loading that failed with `why` is answered with.
+  // The answer for a load that failed with `why`.
   absl::Status LoadError(const absl::Status& why);
   void OnSaved(absl::StatusOr<proto::DataFile> outcome);
-  // As things are.
+  // The answer to a Restore in the current state.
   proto::RestoreResponse RestoreAnswer() const;
-  // What AwaitSaved is answered with, as things are.
+  // The answer to AwaitSaved in the current state.
   absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;
   void AnswerAwaits(const absl::StatusOr<proto::AwaitSavedResponse>& answer);
   void AnswerLateRestores(absl::Time now);
 
-  // `part` as it is staged, when its tensors fit the declaration.
+  // Returns `part` as it is staged, if its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
-  // That its rows have room, beside those of the pushes that are here. Finds
-  // out which of them exist where that matters.
+  // Checks that there is room for its rows beside those of the pushes that are
+  // here. Looks up which of them exist if that matters.
   absl::Status CheckRoom(StagedPart* part);
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
   proto::PushResponse PushAnswer(proto::Verdict verdict) const;
   proto::ApplyResponse ApplyAnswer(proto::Verdict verdict) const;
-  // For a push that was applied here, and is remembered.
+  // The answer for a push that was applied here, and is remembered.
   proto::ApplyResponse AppliedAnswer(const PushId& push) const;
-  // For a push that waits for an earlier one of its worker.
+  // The answer for a push that waits for an earlier one of its worker.
   proto::ApplyResponse NotYetAnswer(const WorkerLife& from) const;
-  // Of a push or its application, as far as the sender alone tells.
+  // Checks a push or its application, as far as that depends on the sender
+  // alone.
   absl::Status CheckMayPush(const WorkerLife& from) const;
-  // Errors: FAILED_PRECONDITION, with the sequence that is expected, for one
+  // Errors: FAILED_PRECONDITION, with the sequence that is expected, for a push
   // that is further ahead than its worker can be.
   absl::Status CheckSequence(const PushId& push) const;
-  // That the scalars are the ticket's [P2] and, where the push changes
+  // Checks that the scalars are the ticket's [P2] and, if the push changes
   // anything, that every other shard holds it [A3].
   absl::Status CheckReceipts(const proto::ApplyRequest& request,
                              const PushId& push) const;
-  // Whether pushes bring this shard anything. Otherwise its values are the same
-  // at all versions, it keeps nothing of any push, and no worker needs to tell
-  // it of one.
+  // Whether pushes bring this shard anything. If not, its values are the same
+  // at all versions, it keeps nothing of any push, and workers need not send it
+  // any.
   bool receives() const { return receipts_->receives(options_.index); }
   absl::Status CheckScalars(
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars)
@@ -263,47 +266,48 @@ class Shard {
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
   }
-  // The next version is this one with `sum`, which has no term of weight 0.
+  // Publishes the next version: this one with `sum` applied, which has no term
+  // of weight 0.
   void PublishNext(
       const StepSum& sum,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
-  // Applies the next push of its worker, of which `decision` has all but the
-  // staleness.
-  // Errors: INTERNAL when it is not here whole.
+  // Applies the next push of its worker. `decision` lacks only the staleness.
+  // Errors: INTERNAL when the push is not completely here.
   absl::Status ApplyNext(
       const PushId& push, Decision decision,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
-  // Applies what is not applied here of `applied`, in its order.
-  // Errors: INTERNAL when one is not here whole, or not next in its order.
+  // Applies the pushes of `applied` that are not applied here yet, in its
+  // order.
+  // Errors: INTERNAL when one is not completely here, or not next in its order.
   absl::Status ApplyMissing(
       const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied);
-  // Adds what is kept of a life's applied pushes.
+  // Adds those of a life's applied pushes that are kept.
   void AddKept(
       const WorkerLife& life,
       google::protobuf::RepeatedPtrField<proto::AppliedPush>* applied) const;
   bool IsResolved(const WorkerLife& life) const;
-  // Applies the push, tells what became of it, or parks the call.
+  // Applies the push, answers what became of it, or parks the call.
   void ApplyOrPark(const proto::ApplyRequest& request,
                    Reply<proto::ApplyResponse> reply);
-  // Goes through the parked applications of a life again, as far as it can be
-  // decided on them.
+  // Tries the parked applications of a life again, as far as they can be
+  // decided.
   void RetryApplies(const WorkerLife& from);
   // Adds a push that counts.
   static void AddTo(StepSum* sum, StagedPushes::Whole whole, float weight,
                     float share);
-  // Of a version that is pinned: one of its pins, or null.
+  // One of the pins of `version`; null if it is not pinned.
   const Pinned* FindPin(GlobalStep version) const;
   std::shared_ptr<const StoreVersion> FindVersion(GlobalStep version) const;
   PullReply PullAnswer() const;
-  // The slices that are read, by range; of one that is of rows nothing is said.
-  // Errors: NOT_FOUND, or INVALID_ARGUMENT, for what cannot be read.
+  // The slices that are read, by range; unspecified for a range of rows.
+  // Errors: NOT_FOUND or INVALID_ARGUMENT for a range that cannot be read.
   absl::StatusOr<std::vector<size_t>> FindRanges(
       const proto::PullRequest& request) const;
   absl::StatusOr<PullReply> Read(const proto::PullRequest& request,
                                  const StoreVersion& version);
-  // Answers these as things are.
+  // Answers `pulls` in the current state.
   void Answer(std::vector<ParkedPulls::Call> pulls);
-  // Those that wait for no more than the shard's version.
+  // Answers parked pulls that wait for no more than the shard's version.
   void AnswerReached();
 
   const Options options_;
@@ -311,46 +315,49 @@ class Shard {
   ShardDisk* const disk_;
 
   proto::JobState state_;
-  // The newest that the shard has been told of.
+  // The newest generation that the shard has been told of.
   Generation generation_;
-  // Waiting for the state of `generation_`.
+  // Calls that wait for the state of `generation_`.
   ParkedRestores parked_restores_{kMaxParkedRestores};
-  // The disk has not answered the last Load, which is of `generation_`.
+  // True while the disk has not answered the last Load, which is for
+  // `generation_`.
   bool loading_ = false;
-  // Tells the reply to the loading that is meant from those to earlier ones.
+  // Distinguishes the reply to the current Load from those to earlier ones.
   uint64_t load_ = 0;
-  // Why the last loading failed, when nobody has been told yet.
+  // Why the last load failed, if no caller has been told yet.
   std::optional<absl::Status> load_error_;
-  // Of the checkpoint of `generation_`.
+  // Failures to read the checkpoint of `generation_`.
   RepeatedFailure unreadable_;
-  // The disk has not answered the last Save yet, of whichever generation.
+  // True while the disk has not answered the last Save, of whichever
+  // generation.
   bool writing_ = false;
   absl::Time writing_since_;
   uint64_t next_pin_ = 1;
-  // What adds up; what is held now is added by figures().
+  // The cumulative figures; figures() adds what is held at the moment.
   ShardFigures totals_;
-  // By name, of tables that earlier generations of this process had.
+  // Totals of tables in earlier generations of this process, by name.
   std::map<std::string, proto::TableReport> table_totals_;
 
-  // What follows belongs to `generation_`: Begin lets go of it.
+  // The members below belong to `generation_`; Begin resets them.
   proto::Declaration declaration_;
   // Absent before the generation's Restore.
   std::optional<Receipts> receipts_;
-  // While first values are lacking, and nothing else is.
+  // Set while first values, and nothing else, are missing.
   std::optional<WantedValues> wanted_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   MemoryPlan memory_;
   // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
-  // Read and changed with `store_` alone.
+  // Read and changed only together with `store_`.
   ShardTables tables_;
-  // Of the newest version; 0: the job has none, or gives it with tickets.
+  // The loss scale of the newest version; 0 if the job has none, or gives it
+  // with tickets.
   float loss_scale_ = 0;
   StagedPushes staged_;
   Ledger ledger_;
   std::map<TaskId, Fenced> fenced_;
   std::map<uint64_t, Pinned> pins_;
-  // Between Hold and Save.
+  // True between Hold and Save.
   bool holding_ = false;
   Share share_;
   ParkedPulls parked_pulls_;
@@ -358,7 +365,7 @@ class Shard {
   ParkedAwaits parked_awaits_{kMaxParkedAwaits};
 };
 
-// By type of request, what handles the coordinator's messages.
+// The handlers of the coordinator's messages, by type of request.
 template <typename Request>
 inline constexpr auto kShardHandler = nullptr;
 template <>

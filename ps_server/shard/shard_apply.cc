@@ -1,4 +1,4 @@
-// Asynchronous pushes, and what becomes of those of fenced lives:
+// Asynchronous pushes, and what becomes of the pushes of fenced lives:
 // docs/protocol/asynchronous.md, A3 and A5.
 #include <algorithm>
 #include <limits>
@@ -21,7 +21,7 @@ proto::ApplyResponse Shard::ApplyAnswer(proto::Verdict verdict) const {
   return response;
 }
 
-// Each decision of an asynchronous job is to apply.
+// In an asynchronous job, every decided push was applied.
 proto::ApplyResponse Shard::AppliedAnswer(const PushId& push) const {
   proto::ApplyResponse response = ApplyAnswer(proto::ACCEPTED);
   response.set_staleness(ledger_.FindDecision(push)->staleness);
@@ -88,7 +88,7 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
   if (!status.ok()) return refuse(status);
   const PushSequence next = ledger_.DecidedThrough(id.from).next();
   if (holding_ || id.sequence > next) {
-    // Who asks again does not wait for the earlier answer any more.
+    // A worker that asks again no longer waits for the earlier answer.
     auto earlier = parked_applies_.Take(id);
     if (request.wait_ms() == 0 || parked_applies_.full()) {
       reply(NotYetAnswer(id.from));
@@ -108,7 +108,7 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
                      /*staleness=*/0, request.not_finite()},
                     request.scalars());
       !status.ok()) {
-    // The worker's mistake, not ours.
+    // The worker's mistake, not an internal error.
     return reply(absl::FailedPreconditionError(status.message()));
   }
   reply(AppliedAnswer(id));
@@ -127,8 +127,8 @@ absl::Status Shard::ApplyNext(
   }
   PublishNext(sum, scalars);
   ledger_.Record(push, decision);
-  // Its ticket was not handed out before those so far behind were booked [P3],
-  // and what is booked nobody asks for any more.
+  // Its ticket was handed out only after pushes that far back were booked [P3],
+  // and no one asks for a booked push any more.
   const uint64_t out =
       declaration_.consistency().asynchronous().pipeline_depth() + 1;
   if (push.sequence.value() > out) {
@@ -171,7 +171,7 @@ void Shard::Fence(const proto::FenceRequest& request,
     const WorkerLife life = ToWorkerLife(message);
     Fenced& fenced = fenced_[life.worker];
     fenced.through = std::max(fenced.through, life.incarnation);
-    // In a synchronous job Commit alone tells what counts.
+    // In a synchronous job only Commit says what counts.
     if (asynchronous()) AddKept(life, response.mutable_applied());
     lives.push_back(life);
   }
@@ -232,9 +232,10 @@ absl::Status Shard::ApplyMissing(
   return absl::OkStatus();
 }
 
-// None comes between Hold and Save, for the coordinator has one broadcast under
-// way. If one did, what it applies would be in the checkpoint without being in
-// its position, and Save would find a version that it does not expect.
+// No Resolve comes between Hold and Save, because the coordinator has one
+// broadcast in progress at a time. If one did, the checkpoint would contain
+// pushes that its position does not count, and Save would find a version that
+// it does not expect.
 void Shard::Resolve(const proto::ResolveRequest& request,
                     Reply<proto::ResolveResponse> reply) {
   if (absl::Status status = CheckFromCoordinator(request.sender());

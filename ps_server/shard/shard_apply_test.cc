@@ -1,5 +1,5 @@
-// Asynchronous pushes: their staging and application, fences and what they
-// resolve (docs/protocol/asynchronous.md, steps A2, A3 and A5).
+// Asynchronous pushes: their staging and application, and fences and
+// resolutions (docs/protocol/asynchronous.md, steps A2, A3 and A5).
 #include <functional>
 #include <limits>
 #include <string>
@@ -77,7 +77,7 @@ TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
                        "(pushed by /job:worker/task:0)"}));
     EXPECT_EQ(shard.staged_bytes(), depth * 16) << "nothing of it is kept";
     for (uint64_t i = 1; i <= depth; ++i) EXPECT_TRUE(push(1, i).ok());
-    // What is applied makes room.
+    // An applied push makes room.
     Answer<proto::PushResponse> rest;
     shard.Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 2), rest.Catch());
     ASSERT_TRUE(rest.status().ok()) << rest.status();
@@ -87,10 +87,10 @@ TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
   }
 }
 
-// So that the worker that others wait for can always finish.
+// Otherwise the worker that others wait for might not be able to finish.
 TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses_T2) {
   RestoreAsynchronous(/*pipeline_depth=*/2);
-  // Whatever the workers send first, their own included.
+  // Whatever the workers, including this one, send first.
   for (const uint32_t worker : {0, 1}) {
     Stage(Whole(worker, 3, 0, 2));
     EXPECT_TRUE(Fails(Push(Whole(worker, 2, 0, 2)).status(), kExhausted));
@@ -99,14 +99,15 @@ TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses_T2) {
   EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
   Stage(Whole(0, 2, 0, 2));
   EXPECT_EQ(Apply(0, 2)->verdict(), proto::ACCEPTED);
-  // Push 3 is the next now and gives up the place that it had.
+  // Push 3 has become the next, and gives up the place that it had.
   Stage(Whole(0, 4, 0, 2));
   EXPECT_TRUE(Fails(Push(Whole(0, 5, 0, 2)).status(), kExhausted));
 }
 
 TEST_F(ShardApplyTest, EarlyPushesTakeTheMemoryThatIsLeft) {
   Shard::Options options = MakeOptions();
-  // As for a synchronous job of two workers, and one push more.
+  // As much as a synchronous job of two workers needs, and room for one more
+  // push.
   options.memory_limit_bytes = 28 + 4 * 24 + 24;
   Shard shard(options, &clock_, nullptr);
   ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeAsynchronous(3)).status().ok());
@@ -117,17 +118,19 @@ TEST_F(ShardApplyTest, EarlyPushesTakeTheMemoryThatIsLeft) {
   };
   EXPECT_TRUE(push(0, 1).ok());
   EXPECT_TRUE(push(0, 2).ok());
-  EXPECT_TRUE(Fails(push(0, 3), kExhausted, {"no room beside the 2 pushes"}));
+  EXPECT_TRUE(
+      Fails(push(0, 3), kExhausted, {"no room beside the 2 undecided pushes"}));
   EXPECT_TRUE(push(1, 1).ok()) << "its place is its own";
-  EXPECT_TRUE(Fails(push(1, 2), kExhausted, {"no room beside the 3 pushes"}));
-  // What is applied makes room, also where the next was early.
+  EXPECT_TRUE(
+      Fails(push(1, 2), kExhausted, {"no room beside the 3 undecided pushes"}));
+  // An applied push makes room, even if the next came early.
   ASSERT_EQ(Ask(shard, &Shard::Apply, ApplyOf(0, 1))->verdict(),
             proto::ACCEPTED);
   EXPECT_TRUE(push(1, 2).ok());
 }
 
-// A life that is over and its successor have one place between them, so that
-// what is planned for is never exceeded.
+// A life that is over and its successor share one place, so that the plan is
+// never exceeded.
 TEST_F(ShardApplyTest, AWorkersLivesShareItsPlace) {
   Shard::Options options = MakeOptions();
   options.memory_limit_bytes = 28 + 4 * 24 + 24;
@@ -184,7 +187,7 @@ TEST_F(ShardApplyTest, APushIsAStep) {
   EXPECT_THAT(Newest("b"), Each(-2.0f));  // 0 - 0.5 x 4
   EXPECT_THAT(Newest("frozen"), ElementsAre(3));
   EXPECT_EQ(shard_.staged_bytes(), 0);
-  // Who waited for the version has it.
+  // The pull that waited for the version has it.
   ASSERT_TRUE(parked.came());
   EXPECT_EQ(parked->version, GlobalStep(1));
   EXPECT_THAT(Values(parked, 0), Each(0.0f));
@@ -225,7 +228,7 @@ TEST_F(ShardApplyTest, WhatIsAveragedIsNotScaledDown) {
   EXPECT_THAT(Newest("b"), Each(3.0f));  // 0.5 x 0 + 0.5 x 6
 }
 
-// That is its worker's to do, with the factor.
+// The worker does that, by the factor.
 TEST_F(ShardApplyTest, TheShardDoesNotClipByTheGlobalNorm) {
   proto::RestoreRequest restore = MakeAsynchronous();
   restore.mutable_declaration()->mutable_clipping()->set_global_norm(1);
@@ -277,7 +280,7 @@ TEST_F(ShardApplyTest, Factor0NeedsNoPartsAndChangesNothing) {
   EXPECT_EQ(none->verdict(), proto::ACCEPTED);
   EXPECT_EQ(none->version(), 2u);
   EXPECT_EQ(none->staleness(), 0u);
-  // Where parts are here they are dropped; 0 x infinity would poison all.
+  // Parts that are here are dropped; 0 x infinity would poison everything.
   Stage(Whole(0, 3, 2, kInfinity));
   EXPECT_EQ(Apply(NothingOf(0, 3))->verdict(), proto::ACCEPTED);
   EXPECT_EQ(shard_.staged_bytes(), 0);
@@ -464,8 +467,8 @@ TEST_F(ShardApplyTest, Factor0TakesItsPlaceInTheOrder) {
   EXPECT_EQ(shard_.version(), GlobalStep(3));
 }
 
-// Its worker had no ticket for the last one before the first was booked, so
-// nobody needs the worker's word for it.
+// The worker had no ticket for the last push before the first was booked, so
+// the worker's word is not needed.
 TEST_F(ShardApplyTest, WhatMustBeBookedIsForgottenAndStaysDecided_P3) {
   RestoreAsynchronous(/*pipeline_depth=*/1);
   const auto lying = [&](uint64_t sequence) {
@@ -488,13 +491,13 @@ TEST_F(ShardApplyTest, WhatMustBeBookedIsForgottenAndStaysDecided_P3) {
   EXPECT_EQ(shard_.verdicts_kept(), 2u);
 }
 
-// It never becomes the next one.
+// Such a push could never become the next one.
 TEST_F(ShardApplyTest, ASequenceThatIsTooFarAheadIsAnError) {
   RestoreAsynchronous(/*pipeline_depth=*/2);
   StageAndApply(0, 1, 2);
   EXPECT_FALSE(Apply(0, 4).came()) << "one of three that may be under way";
   const std::initializer_list<std::string> expected = {
-      "push 5 of /job:worker/task:0", "expected is push 2, or one of the 2"};
+      "push 5 of /job:worker/task:0", "expected push 2, or one of the 2"};
   EXPECT_TRUE(Fails(Apply(0, 5).status(), kNotReady, expected));
   EXPECT_TRUE(Fails(Push(Whole(0, 5, 0, 2)).status(), kNotReady, expected));
   Stage(Whole(0, 4, 0, 2));
@@ -628,11 +631,11 @@ TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver_T5) {
   EXPECT_EQ(Told(*Fence({Life(0)})), "0.1#1 *1 of 10, staleness 0");
   EXPECT_EQ(shard_.version(), GlobalStep(1));
   EXPECT_EQ(shard_.staged_bytes(), 24);
-  // Neither its successor nor its neighbour is.
+  // Its successor and its neighbor are not fenced.
   Stage(WholeOf(0, 3, 1, 0));
   EXPECT_EQ(Apply(0, 1, 3)->verdict(), proto::ACCEPTED);
   StageAndApply(1, 1, 0);
-  // Nor is it let in again by a fence that comes late.
+  // Nor does a late fence let it in again.
   Fence({Life(0, 1)});
   EXPECT_EQ(Apply(NothingOf(0, 3, 2))->verdict(), proto::FENCED);
   // Its successor can be fenced too.
@@ -659,7 +662,7 @@ TEST_F(ShardApplyTest, OnlyTheCoordinatorFencesAndResolves) {
   for (const proto::Sender& sender :
        {Sender(kWorkerJob, 0), Sender(kPsJob, 1), Reader()}) {
     SCOPED_TRACE(sender.ShortDebugString());
-    const std::vector<std::string> text = {"what only /job:ps/task:0 may"};
+    const std::vector<std::string> text = {"that only /job:ps/task:0 may send"};
     proto::FenceRequest fence;
     *fence.mutable_sender() = sender;
     *fence.add_lives() = Life(0);
@@ -673,7 +676,7 @@ TEST_F(ShardApplyTest, OnlyTheCoordinatorFencesAndResolves) {
   EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
 }
 
-// A synchronous job is fenced too: what counts there is told by Commit alone.
+// A synchronous job has fences too, but there only Commit says what counts.
 TEST_F(ShardApplyTest, InASynchronousJobAFenceTellsOfNothingApplied) {
   Restore();
   Stage(Whole(0, 1, 0, 2));
@@ -726,8 +729,8 @@ TEST_F(ShardApplyTest, AResolutionIsDoneOnce) {
   const std::vector<proto::AppliedPush> applied = {Applied(Life(0), 1)};
   EXPECT_EQ(Resolve({Life(0)}, applied)->version(), 1u);
   const std::vector<float> w = Newest("w");
-  // What the life did is forgotten, so that it is the resolution itself that
-  // must be known.
+  // What the life did is forgotten, so the shard must remember the resolution
+  // itself.
   EXPECT_EQ(Told(*Fence({Life(0)})), "");
   EXPECT_EQ(Resolve({Life(0)}, applied)->version(), 1u);
   EXPECT_EQ(Resolve({Life(0)}, {Applied(Life(0), 1, 0)})->version(), 1u);
@@ -752,8 +755,7 @@ TEST_F(ShardApplyTest, ResolvedLivesLeaveTheirSuccessorsAlone) {
   Stage(WholeOf(0, 1, 1, 2));
   Stage(WholeOf(0, 2, 1, 2));
   const auto later = Apply(0, 2, /*incarnation=*/2);
-  // The life before takes place of its successor for as long as it is not
-  // resolved.
+  // The earlier life takes its successor's place until it is resolved.
   EXPECT_TRUE(Fails(Push(WholeOf(0, 2, 2, 2)).status(), kExhausted));
   Fence({Life(0, 1)});
   EXPECT_EQ(Resolve({Life(0, 1)})->version(), 0u);
@@ -761,7 +763,7 @@ TEST_F(ShardApplyTest, ResolvedLivesLeaveTheirSuccessorsAlone) {
   Stage(WholeOf(0, 2, 2, 2));
   EXPECT_EQ(Apply(0, 1, 2)->verdict(), proto::ACCEPTED);
   EXPECT_EQ(later->verdict(), proto::ACCEPTED);
-  // One after the other they are resolved, each once.
+  // They are resolved one after the other, each once.
   Fence({Life(0, 2)});
   Stage(WholeOf(0, 3, 1, 2));
   EXPECT_EQ(

@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-// Whether only a disk can tell what the state is.
+// Whether only a disk can provide the state.
 bool NeedsDisk(const proto::RestoreRequest& request) {
   return request.has_checkpoint() || request.directory_nonce() != 0 ||
          !request.warm_start().empty();
@@ -38,11 +38,11 @@ absl::Status NoDisk(uint32_t ps, absl::string_view what) {
 
 absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
   if (request.sender().generation() == 0) {
-    return absl::InvalidArgumentError("generation 0 is none");
+    return absl::InvalidArgumentError("generation 0 stands for none");
   }
   if (request.receipt_key().size() != Receipts::kKeyBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("receipt_key of ", request.receipt_key().size(),
+        absl::StrCat("receipt_key has ", request.receipt_key().size(),
                      " bytes, must have ", Receipts::kKeyBytes));
   }
   if (NeedsDisk(request) && disk_ == nullptr) {
@@ -60,11 +60,11 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (IsOver(request.sender())) {
     return reply(CheckGeneration(request.sender()));
   }
-  // [E4] This life is about to end; the next one is restored.
+  // [E4] This life is about to end; the next one will be restored.
   if (state_.phase() == proto::STOPPED) {
     return reply(absl::UnavailableError(EndedText()));
   }
-  // It was overtaken by End.
+  // End overtook this call.
   if (ended()) return reply(absl::AbortedError(EndedText()));
   const Generation generation(request.sender().generation());
   if (generation == generation_ && store_ != nullptr) {  // [R3]
@@ -165,7 +165,7 @@ void Shard::Begin(Generation generation) {
   tables_ = ShardTables();
   holding_ = false;
   share_ = Share();
-  // So that the next share need not wait for it.
+  // Abandoned so that the next share need not wait for it.
   if (writing_) disk_->AbandonSave();
   auto restores = parked_restores_.TakeAll();
   auto pulls = parked_pulls_.TakeAll();
@@ -188,7 +188,7 @@ void Shard::OnLoaded(absl::StatusOr<ShardState> loaded) {
   auto restores = parked_restores_.TakeAll();
   absl::StatusOr<proto::RestoreResponse> answer;
   if (wanted.ok()) {
-    // The coordinator is told at once, so that it can ask workers.
+    // The coordinator is answered at once, so that it can ask workers.
     wanted_ = *std::move(wanted);
     answer = RestoreAnswer();
   } else {
@@ -201,7 +201,7 @@ void Shard::OnLoaded(absl::StatusOr<ShardState> loaded) {
 void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
   wanted_.reset();
   store_ = std::move(store);
-  // Of the next checkpoint only changes may be wanted.
+  // The next checkpoint may contain only changes.
   const proto::Checkpoints& checkpoints = declaration_.checkpoints();
   if (disk_ != nullptr &&
       !(checkpoints.has_max_deltas() && checkpoints.max_deltas() == 0)) {
@@ -301,7 +301,7 @@ void Shard::Hold(const proto::HoldRequest& request,
   response.set_generation(generation_.value());
   if (request.number() > share_.number) {  // [T8]
     holding_ = true;
-    // Of a life that is resolved nothing is kept.
+    // Nothing is kept of a life that is resolved.
     for (const WorkerLife& life : ledger_.Lives()) {
       AddKept(life, response.mutable_applied());
     }
@@ -328,7 +328,7 @@ void Shard::Save(const proto::SaveRequest& request,
   if (writing_) {
     return reply(absl::UnavailableError(
         absl::StrCat("/job:ps/task:", options_.index,
-                     " writes its share of an earlier checkpoint")));
+                     " is still writing its share of an earlier checkpoint")));
   }
   const auto refuse = [&](absl::string_view what) {
     reply(absl::InternalError(absl::StrCat("checkpoint ", request.number(),
@@ -380,8 +380,8 @@ void Shard::OnSaved(absl::StatusOr<proto::DataFile> outcome) {
   } else if (!absl::IsAborted(outcome.status())) {
     ++totals_.failed_saves;
   }
-  // One is written at a time: it is the last that was taken, or of a generation
-  // that is over, and then nobody can ask for it.
+  // One share is written at a time: it is the last that was taken, or it
+  // belongs to a generation that is over, and then no one can ask for it.
   share_.outcome = std::move(outcome);
   AnswerAwaits(SavedAnswer());
 }
@@ -391,7 +391,8 @@ absl::StatusOr<proto::AwaitSavedResponse> Shard::SavedAnswer() const {
   response.set_generation(generation_.value());
   if (share_.outcome.has_value()) {
     if (!share_.outcome->ok()) {
-      // Asking again brings nothing else, so the code must not invite to it.
+      // Asking again would give the same answer, so the code must not invite a
+      // retry.
       const absl::Status& why = share_.outcome->status();
       return absl::IsUnavailable(why) ? absl::InternalError(why.message())
                                       : why;

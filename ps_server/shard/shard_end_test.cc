@@ -76,13 +76,14 @@ TEST_F(ShardTest, OnlyAnEndEndsTheJob) {
   Restore();
   Pin(3600000);
   for (const proto::JobPhase phase : {proto::STARTING, proto::TRAINING}) {
-    EXPECT_TRUE(Fails(End(phase).status(), kInvalid, {"is no end of a job"}));
+    EXPECT_TRUE(
+        Fails(End(phase).status(), kInvalid, {"is not an end of a job"}));
   }
   EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
   EXPECT_TRUE(PullExactly(0).status().ok());
 }
 
-// In a synchronous job Commit alone makes versions.
+// In a synchronous job only Commit makes versions.
 TEST_F(ShardTest, ASynchronousJobHasNothingToResolve) {
   Restore();
   proto::ResolveRequest resolve;

@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// What a shard holds, and what it has done since its process began, for those
-// who watch it. Nothing that the shard decides depends on it.
+// What a shard holds, and what it has done since its process began, for
+// monitoring. No decision of the shard depends on it.
 struct ShardFigures {
   // Bytes of tensors, as encoded, by proto::Encoding.
   using Bytes = std::array<uint64_t, proto::Encoding_ARRAYSIZE>;
@@ -21,9 +21,9 @@ struct ShardFigures {
   // Held now, in bytes (memory_plan.h).
   uint64_t values = 0;
   uint64_t slots = 0;
-  // Beside the newest values and slots: the next version, or spare chunks for
-  // it, earlier ones that are still read, and what a checkpoint being written
-  // holds.
+  // In addition to the newest values and slots: the next version or spare
+  // chunks for it, earlier versions that are still read, and what a checkpoint
+  // being written holds.
   uint64_t versions = 0;
   uint64_t pushes = 0;
   // Rows of embedding tables, with candidates and indexes.
@@ -31,29 +31,30 @@ struct ShardFigures {
   // 0: unlimited.
   uint64_t limit = 0;
 
-  // Of all embedding tables.
+  // Rows of all embedding tables.
   uint64_t table_rows = 0;
-  // By table, as declared. Empty where the job has none, and before the shard
-  // has its state.
+  // Indexed by table, in the order declared. Empty if the job has none, and
+  // before the shard has its state.
   std::vector<proto::TableReport> by_table;
 
   // Commits, or applied pushes.
   uint64_t updates = 0;
   absl::Duration update_time;
-  // Of pushes and given values, also of those that were refused or came twice.
+  // Tensors of pushes and given values, including those that were refused or
+  // came twice.
   Bytes received = {};
-  // Of pulls.
+  // Values in answers to pulls.
   Bytes sent = {};
 
   // Shares of checkpoints.
   uint64_t saves = 0;
   uint64_t failed_saves = 0;
-  // Of the last that was written.
+  // Time and size of the last share that was written.
   absl::Duration save_time;
   uint64_t save_bytes = 0;
 };
 
-// As the coordinator is told. Without the resident memory of the process, which
+// The report for the coordinator, without the process's resident memory, which
 // the shard does not know.
 inline proto::PsReport ToReport(const ShardFigures& figures) {
   proto::PsReport report;

@@ -1,4 +1,4 @@
-// What a shard tells those who watch it.
+// The figures of a shard.
 #include "ps_server/shard/shard_figures.h"
 
 #include <string>
@@ -34,11 +34,11 @@ TEST_F(ShardFiguresTest, MemoryByKind) {
   EXPECT_EQ(figures.pushes, 0);
   Stage(Whole(0, 1, 0, 1));
   EXPECT_EQ(shard_.figures().pushes, kTrained);
-  // The version before is spare memory for the one after the next.
+  // The previous version is spare memory for the version after the next.
   Commit(0, {{0, 1, 1}});
   EXPECT_EQ(shard_.figures().pushes, 0);
   EXPECT_EQ(shard_.figures().versions, kTrained);
-  // A pin keeps one that is not spare then.
+  // A pin keeps a version, which is then not spare.
   ASSERT_TRUE(Pin().status().ok());
   Step(1, 1);
   Step(2, 1);
@@ -60,7 +60,7 @@ TEST_F(ShardFiguresTest, BytesByEncoding) {
   ShardFigures figures = shard_.figures();
   EXPECT_EQ(figures.received[proto::FLOAT16], 4 * 2);
   EXPECT_EQ(figures.received[proto::EXACT], 2 * 4);
-  // What cannot be is refused, and counted nowhere.
+  // A push with an unknown encoding is refused, and not counted.
   part = Whole(1, 1, 0, 1);
   part.tensors.resize(1);
   part.tensors[0].encoding = static_cast<proto::Encoding>(1000);
@@ -109,7 +109,7 @@ TEST_F(ShardFiguresTest, SharesOfCheckpoints) {
   disk_.saves.pop_front();
   Save(2, 0);
   disk_.FailSave(absl::ResourceExhaustedError("the disk is full"));
-  // Nobody wants it any more.
+  // The share is no longer needed.
   Save(3, 0);
   disk_.FailSave(absl::AbortedError("abandoned"));
   const ShardFigures figures = shard_.figures();

@@ -1,4 +1,4 @@
-// What is read of a shard: pulls, and versions that are held for them.
+// Reading a shard: pulls, and versions that are held for them.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -173,8 +173,8 @@ TEST_F(ShardTest, AnswersMayCallBack) {
         Ask(shard_, &Shard::Commit, MakeCommit(number, {{0, number + 1, 1}}));
     EXPECT_EQ(answer->version(), number + 1);
   };
-  // A reader that pulls each version from inside the answer with the one
-  // before, and has step 2 made inside the second.
+  // A reader that pulls each version from inside the answer with the previous
+  // one, and makes step 2 inside the second.
   std::vector<std::pair<uint64_t, float>> seen;
   std::function<void(uint64_t)> pull = [&](uint64_t version) {
     proto::PullRequest request = MakePull({"w"});
@@ -211,7 +211,7 @@ TEST_F(ShardTest, TheLossScaleIsThatOfTheNewestVersion) {
   commit = MakeCommit(1, {});
   commit.set_loss_scale(32);
   Ask(shard_, &Shard::Commit, commit);
-  // One that comes again, late, changes nothing.
+  // A commit that comes again, late, changes nothing.
   commit = MakeCommit(0, {});
   commit.set_loss_scale(64);
   Ask(shard_, &Shard::Commit, commit);
@@ -276,7 +276,7 @@ TEST_F(ShardTest, PinsOfOneVersionAreCounted) {
   EXPECT_NE(first->pin(), second->pin());
   Unpin(first->pin());
   EXPECT_TRUE(PullExactly(0).status().ok());
-  // Naming one twice, or one that never was, lets nothing go.
+  // Naming a pin twice, or one that never existed, releases nothing.
   EXPECT_TRUE(Unpin(first->pin()).status().ok());
   EXPECT_TRUE(Unpin(12345).status().ok());
   EXPECT_TRUE(PullExactly(0).status().ok());
@@ -328,7 +328,8 @@ TEST_F(ShardTest, AJobThatDoesNotFitIsRefused) {
 
 TEST_F(ShardTest, PinsHoldAsManyVersionsAsThereIsMemoryFor) {
   Shard::Options options = MakeOptions();
-  // Beside what it needs, room for two early pushes and one version more.
+  // In addition to what the job needs, room for two early pushes and one more
+  // version.
   options.memory_limit_bytes = 28 + 4 * 24 + 2 * 24 + 24;
   Shard shard(options, &clock_, nullptr);
   ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeRestore()).status().ok());
@@ -364,7 +365,7 @@ TEST_F(ShardTest, MemoryOfAPinnedVersionIsUsedAgainOnlyAfterwards) {
   };
   const auto pin = Pin();
   const char* const pinned = memory(PullExactly(0));
-  // Only the newest version and the draft of the next go on beside it.
+  // In addition there are only the newest version and the draft of the next.
   for (uint64_t step = 0; step < 6; ++step) {
     Step(step, 1);
     EXPECT_NE(memory(PullAtLeast(0)), pinned) << step;

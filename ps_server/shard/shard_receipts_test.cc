@@ -1,4 +1,4 @@
-// What a shard gives receipts for and asks receipts of
+// Which receipts a shard gives, and which it asks for
 // (docs/protocol/life_of_a_step.md, P1 and P4; docs/protocol/asynchronous.md,
 // P2 and P3).
 #include <string>
@@ -28,7 +28,7 @@ TEST_F(SynchronousReceiptsTest, AWholePushIsAcknowledgedWithAReceipt_P1) {
   EXPECT_EQ(Push(part(1))->receipt(), 0u);
   EXPECT_EQ(Push(part(1))->receipt(), 0u) << "again";
   EXPECT_EQ(Push(part(0))->receipt(), receipt);
-  // Whose answer was lost.
+  // Sent again because the answer was lost.
   EXPECT_EQ(Push(part(0))->receipt(), receipt);
   EXPECT_EQ(Push(part(1))->receipt(), receipt);
   // Another push, and the same of another step, have others.
@@ -37,7 +37,7 @@ TEST_F(SynchronousReceiptsTest, AWholePushIsAcknowledgedWithAReceipt_P1) {
   EXPECT_NE(Push(Whole(0, 2, 1, 1))->receipt(), receipt);
 }
 
-// This shard has nothing of what is trained.
+// This shard has no trainable slice.
 TEST_F(SynchronousReceiptsTest, WhoHoldsNothingOfAPushNeedsNothingOfIt_P4) {
   proto::RestoreRequest restore = MakeRestore();
   restore.mutable_slices(0)->set_ps(0);
@@ -89,12 +89,12 @@ TEST_F(AsynchronousReceiptsTest, APushIsAppliedWhenTheOthersHoldIt_P2) {
   bad.set_receipts(2, ApplyOf(0, 2).receipts(2));
   EXPECT_TRUE(refused(bad, "/job:ps/task:2"));
   EXPECT_EQ(shard_.version(), GlobalStep(0));
-  // Ps 0 holds nothing of it, and this one knows what it holds itself.
+  // ps 0 holds nothing of the push, and this ps knows what it holds itself.
   proto::ApplyRequest enough = good;
   enough.set_receipts(0, 0);
   enough.set_receipts(1, 0);
   EXPECT_EQ(Ask(shard_, &Shard::Apply, enough)->verdict(), proto::ACCEPTED);
-  // One that changes nothing needs none.
+  // A push that changes nothing needs no receipts.
   proto::ApplyRequest nothing = NothingOf(0, 2);
   nothing.clear_receipts();
   EXPECT_EQ(Ask(shard_, &Shard::Apply, nothing)->verdict(), proto::ACCEPTED);
@@ -116,7 +116,7 @@ TEST_F(AsynchronousReceiptsTest, ScalarsAreThoseOfTheTicket_P2) {
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Apply, bad).status(), kNotReady,
                     {"receipt is wrong"}))
       << "another worker's";
-  // Not even a push that changes nothing is without a ticket.
+  // Even a push that changes nothing needs a ticket.
   bad = NothingOf(0, 1);
   bad.clear_ticket_receipt();
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Apply, bad).status(), kNotReady));
@@ -124,7 +124,7 @@ TEST_F(AsynchronousReceiptsTest, ScalarsAreThoseOfTheTicket_P2) {
   EXPECT_EQ(Ask(shard_, &Shard::Apply, good)->verdict(), proto::ACCEPTED);
 }
 
-// This shard has nothing of what is trained.
+// This shard has no trainable slice.
 TEST_F(AsynchronousReceiptsTest, WhoHoldsNothingOfAPushIsAtEveryVersion_P4) {
   proto::RestoreRequest restore = MakeAsynchronous();
   restore.mutable_slices(0)->set_ps(0);
@@ -138,7 +138,7 @@ TEST_F(AsynchronousReceiptsTest, WhoHoldsNothingOfAPushIsAtEveryVersion_P4) {
   const auto pulled = Ask(shard_, &Shard::Pull, pull);
   EXPECT_EQ(pulled->version, GlobalStep(20));
   EXPECT_THAT(Values(pulled, 0), ElementsAre(3));
-  // What others have applied does not concern it.
+  // Pushes that others have applied do not concern it.
   EXPECT_EQ(Told(*Fence({Life(0)})), "");
   EXPECT_TRUE(Resolve({Life(0)}, {Applied(Life(0), 5)}).status().ok());
   EXPECT_EQ(shard_.verdicts_kept(), 0u);

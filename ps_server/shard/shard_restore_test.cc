@@ -1,4 +1,4 @@
-// Generations: how a shard gets its state, and which calls it hears
+// Generations: how a shard gets its state, and which calls it accepts
 // (docs/protocol/recovery.md, G4 and G6).
 #include <cstdint>
 #include <string>
@@ -27,7 +27,7 @@ Request Of(uint64_t generation, Request request) {
   return request;
 }
 
-// From a checkpoint of step 7, of generation 1.
+// Restores from a checkpoint of step 7, of generation 1.
 proto::RestoreRequest FromCheckpoint(uint64_t generation,
                                      proto::RestoreRequest request) {
   request.mutable_checkpoint()->set_generation(1);
@@ -75,8 +75,8 @@ class ShardRestoreTest : public AsynchronousShardTest {
     std::string call;
     absl::Status status;
   };
-  // Every call but Restore and End, in that generation; a verdict of ABORTED
-  // counts as that status. None of them may wait.
+  // Makes every call but Restore and End, in that generation; a verdict of
+  // ABORTED counts as that status. None of them may park.
   std::vector<Outcome> CallAll(uint64_t generation) {
     std::vector<Outcome> outcomes;
     const auto note = [&](const char* call, const absl::Status& status) {
@@ -198,7 +198,7 @@ TEST_F(ShardRestoreTest, ASecondRestoreOfItsGenerationDoesNothing_R3) {
   PushIn(2, Whole(0, 1, 0, 2));
   EXPECT_EQ(ApplyIn(2, 0, 1)->verdict(), proto::ACCEPTED);
   PushIn(2, Whole(0, 2, 1, 2));
-  // Whatever it says.
+  // Its content does not matter.
   proto::RestoreRequest other = Of(2, MakeRestore());
   other.mutable_declaration()->set_seed(5);
   for (const proto::RestoreRequest& request :
@@ -260,7 +260,7 @@ TEST_F(ShardRestoreTest, ValuesLieInTheArena) {
   const auto answer = Ask(shard, &Shard::Restore, Of(1, MakeAsynchronous()));
   ASSERT_TRUE(answer.status().ok()) << answer.status();
   EXPECT_GT(arena.bytes(), 0);
-  // And where a disk makes the store.
+  // The same if a disk makes the store.
   Ask(shard, &Shard::Restore, FromCheckpoint(2, MakeRestore(2, 2, true)));
   ASSERT_THAT(disk_.loads, SizeIs(1));
   EXPECT_EQ(disk_.loads[0].options.arena, &arena);
@@ -351,12 +351,12 @@ TEST_F(ShardRestoreTest, AFailureBetweenTwoQuestionsIsTold_G4) {
   EXPECT_TRUE(Fails(LoadIn(2).status(), absl::StatusCode::kDataLoss,
                     {"/job:ps/task:1", "block 3 is damaged"}));
   EXPECT_THAT(disk_.loads, IsEmpty());
-  // It is told once.
+  // The error is reported once.
   EXPECT_FALSE(LoadIn(2).came());
   EXPECT_THAT(disk_.loads, SizeIs(1));
 }
 
-// Only this checkpoint: what a disk that is away says is not counted.
+// Only failures of this checkpoint count, not those of a disk that is away.
 TEST_F(ShardRestoreTest, ACheckpointThatStaysUnreadableIsDamaged_G4) {
   const absl::Status bad_sector = absl::UnknownError("input/output error");
   const auto fail = [&](uint64_t generation, const absl::Status& why) {
@@ -423,7 +423,7 @@ TEST_F(ShardRestoreTest, WhatBelongedToTheOlderGenerationIsForgotten) {
   proto::PullRequest pinned = Of(2, MakePull({"w"}));
   pinned.set_exact_version(1);
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, pinned).status(), kNotFound));
-  // Sequences begin anew, and nobody is fenced.
+  // Sequences begin anew, and no worker is fenced.
   for (const uint32_t worker : {0, 1}) {
     EXPECT_TRUE(PushIn(2, Whole(worker, 1, 0, 2)).status().ok());
     EXPECT_EQ(ApplyIn(2, worker, 1)->verdict(), proto::ACCEPTED);

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 constexpr uint32_t kNumPs = 3;
 
-// Row `i` of those that are on this ps, or on another.
+// The id of row `i` of those that are on this ps, or on another.
 uint64_t Id(uint64_t i, bool here = true) {
   for (uint64_t id = 0;; ++id) {
     const bool is_here = BucketsOfPs(kThisPs, kNumPs).Contains(BucketOfRow(id));
@@ -42,8 +42,8 @@ TensorPiece Rows(const std::string& table, const std::vector<uint64_t>& ids,
   return piece;
 }
 
-// Beside the variables of `request` table "t" of rows of 2, first values 1, of
-// at most 4 rows a push; and "u" of rows of 1.
+// Adds to the variables of `request` table "t" with rows of 2, first values 1,
+// and at most 4 rows per push, and table "u" with rows of 1.
 proto::RestoreRequest WithTables(proto::RestoreRequest request) {
   for (const char* const name : {"t", "u"}) {
     proto::EmbeddingTable& table = *request.mutable_declaration()->add_tables();
@@ -104,7 +104,7 @@ TEST_F(ShardRowsTest, ACommitSumsTheRowsOfPushesThatCount_B6) {
       0, 1, 0,
       {Rows("t", {Id(0), Id(1)}, {1, 2, 3, 4}), Rows("u", {Id(5)}, {8})}));
   Stage(PushOf(1, 1, 0, {Rows("t", {Id(1), Id(2)}, {4, 4, 8, 8})}));
-  // Not of the step.
+  // Not part of the step.
   Stage(PushOf(1, 2, 0, {Rows("t", {Id(0)}, {100, 100})}));
   proto::CommitRequest commit = MakeCommit(0, {{0, 1, 2}, {1, 1, 1}});
   commit.set_weight_divisor(4);
@@ -181,7 +181,7 @@ TEST_F(ShardRowsTest, TellsOfEachTableWhatItHasDone) {
                   "name: \"u\" candidates: 1 reads: 1"));
 }
 
-// Totals are those of the process: a roll-back takes nothing from them.
+// Totals are the process's: a roll-back does not reduce them.
 TEST_F(ShardRowsTest, TotalsOfTablesOutliveAGeneration) {
   Restore(WithTables(MakeRestore()));
   Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {1, 2})}));
@@ -246,13 +246,13 @@ TEST_F(ShardRowsTest, RowsThatDoNotFitAreRefusedAndNothingKept) {
   refused(Rows("t", {Id(0, /*here=*/false)}, {1, 1}),
           {"table \"t\"", "not on this ps"});
   refused(Rows("u", {Id(0), Id(1), Id(2), Id(3), Id(4)}, {1, 1, 1, 1, 1}),
-          {"5 rows, where max_rows_per_push is 4"});
+          {"5 rows, but max_rows_per_push is 4"});
   TensorPiece claimed = Rows("t", {Id(0)}, {1, 1});
   claimed.rows->set_num_rows(1'000'000'000);
   refused(std::move(claimed), {"table \"t\"", "1000000000"});
   TensorPiece halves = Rows("t", {Id(0)}, {1, 1});
   halves.encoding = proto::FLOAT16;
-  refused(std::move(halves), {"encoding 1, declared is EXACT"});
+  refused(std::move(halves), {"encoding 1, declared EXACT"});
   TensorPiece shaped = Rows("t", {Id(0)}, {1, 1});
   shaped.shape = {2};
   refused(std::move(shaped), {"no shape"});
@@ -263,10 +263,10 @@ TEST_F(ShardRowsTest, NeitherTwiceNorMoreThanDeclaredInAllParts) {
   Stage(Part(0, 1, 0, {Rows("u", {Id(0), Id(2), Id(4)}, {1, 1, 1})}, 0, 4));
   EXPECT_TRUE(
       Fails(Push(Part(0, 1, 0, {Rows("u", {Id(3)}, {1})}, 1, 4)).status(),
-            kInvalid, {"table \"u\"", "before others"}));
+            kInvalid, {"table \"u\"", "came after others"}));
   EXPECT_TRUE(Fails(
       Push(Part(0, 1, 0, {Rows("u", {Id(6), Id(7)}, {1, 1})}, 1, 4)).status(),
-      kInvalid, {"5 rows, where max_rows_per_push is 4"}));
+      kInvalid, {"5 rows, but max_rows_per_push is 4"}));
   EXPECT_TRUE(Fails(
       Push(Part(0, 1, 0,
                 {Rows("t", {Id(6)}, {1, 1}), Rows("t", {Id(6)}, {1, 1})}, 1, 4))
@@ -275,7 +275,7 @@ TEST_F(ShardRowsTest, NeitherTwiceNorMoreThanDeclaredInAllParts) {
   Stage(Part(0, 1, 0, {Rows("u", {Id(6)}, {1})}, 1, 4));
 }
 
-// With what the job needs, and `bytes` for rows.
+// A limit of what the job needs, and `bytes` for rows.
 Shard::Options WithRoom(Shard::Options options, int64_t bytes,
                         const proto::RestoreRequest& request) {
   for (options.memory_limit_bytes = 1;; ++options.memory_limit_bytes) {
@@ -289,7 +289,7 @@ Shard::Options WithRoom(Shard::Options options, int64_t bytes,
 
 TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
   const proto::RestoreRequest request = WithTables(MakeRestore());
-  // One of "u" takes up to 34.
+  // One row of "u" takes up to 34.
   Shard shard(WithRoom(MakeOptions(), 100, request), &clock_, nullptr);
   ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
   const auto push = [&](uint32_t worker, std::vector<uint64_t> ids) {
@@ -318,7 +318,7 @@ TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
 TEST_F(ShardRowsTest, RowsThatExistNeedNoRoom_B13) {
   const proto::RestoreRequest request = WithTables(MakeRestore());
   // Two rows of "u" take 24 bytes each, and 64 for the index of a bucket. Of
-  // the 40 that are left a further one may take up to 34.
+  // the remaining 40, a further row may take up to 34.
   Shard shard(WithRoom(MakeOptions(), 216, request), &clock_, nullptr);
   ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
   const auto push = [&](uint32_t worker, uint64_t sequence,
@@ -387,7 +387,7 @@ TEST_F(ShardRowsTest, NoFurtherVersionIsPinnedWhereCopiesTakeTooMuch) {
   ASSERT_TRUE(first.status().ok());
   step(1);
   EXPECT_TRUE(Fails(pin(2).status(), kExhausted,
-                    {"pins no further version", "bytes, of 11 "}));
+                    {"cannot pin another version", "bytes, of 11 "}));
   EXPECT_TRUE(pin(1).status().ok()) << "it is held already";
   proto::UnpinRequest unpin;
   *unpin.mutable_sender() = Reader();
@@ -454,7 +454,7 @@ TEST_F(ShardRowsTest, GradientsComeAsDeclared) {
   EXPECT_THAT(Read("t", {Id(0), Id(1)}), ElementsAre(-126, 128, -1, -1));
   rows.encoding = proto::BFLOAT16;
   EXPECT_TRUE(Fails(Push(PushOf(0, 2, 1, {rows})).status(), kInvalid,
-                    {"table \"t\"", "declared is INT8"}));
+                    {"table \"t\"", "declared INT8"}));
   rows.encoding = proto::INT8;
   rows.data = rows.data.Sub(0, 11);
   EXPECT_TRUE(Fails(Push(PushOf(0, 2, 1, {rows})).status(), kInvalid,
@@ -470,7 +470,7 @@ TEST_F(ShardRowsTest, ValuesComeInHalves) {
   EXPECT_EQ(pull->tensors[0].data.size(), 2 * sizeof(uint16_t));
 }
 
-// What a checkpoint has of "t": rows touched, and removed.
+// What a checkpoint contains of "t": rows touched, and removed.
 std::string SavedOf(const FakeDisk::SaveCall& save) {
   const TableSnapshot& table = save.tables[0];
   std::string bytes;

@@ -31,7 +31,7 @@ class ShardSaveTest : public AsynchronousShardTest {
                                           uint64_t wait_ms = 1000) {
     return Ask(shard_, &Shard::AwaitSaved, AwaitOf(number, wait_ms));
   }
-  // What the disk was given of w in save `i`, and of its first slot.
+  // The values of w that the disk was given, and those of its first slot.
   static std::vector<float> SavedValues(const FakeDisk::SaveCall& save) {
     const float* w = save.snapshot.version->slices[0][0].get();
     return {w, w + 4};
@@ -61,7 +61,7 @@ TEST_F(ShardSaveTest, HoldTellsWhatIsAppliedOfAllLives) {
   EXPECT_EQ(Told(*Hold(1)), Told(*answer)) << "again";
 }
 
-// What a resolved life did is booked.
+// The pushes of a resolved life are booked.
 TEST_F(ShardSaveTest, HoldTellsNothingOfResolvedLives) {
   RestoreAsynchronous();
   StageAndApply(0, 1, 0);
@@ -252,13 +252,13 @@ TEST_F(ShardSaveTest, WithoutADiskNothingIsSaved) {
                     {"/job:ps/task:1", "--checkpoint_dir"}));
 }
 
-// Memory is kept for one share that is being written.
+// There is memory for only one share that is being written.
 TEST_F(ShardSaveTest, OneShareIsWrittenAtATime) {
   Restore();
   Save(1, 0);
   Step(0, 2);
   EXPECT_TRUE(Fails(Save(2, 1).status(), kUnavailable, {"/job:ps/task:1"}));
-  // Also of a generation that is over, of which nobody needs it.
+  // Even for a generation that is over, which needs no share.
   EXPECT_EQ(disk_.abandoned, 0);
   proto::RestoreRequest restore = MakeRestore();
   restore.mutable_sender()->set_generation(2);

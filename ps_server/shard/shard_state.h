@@ -20,15 +20,15 @@ struct ShardState {
   std::vector<std::unique_ptr<EmbeddingTable>> tables;
 };
 
-// All of that at one version, held for a checkpoint.
+// A ShardState at one version, held for a checkpoint.
 struct ShardSnapshot {
   StoreSnapshot dense;
   std::vector<TableSnapshot> tables;
 };
 
-// The declared tables, without rows, with the buckets of ps `ps` of `num_ps`.
-// `max_bytes`: for each table, EmbeddingTable::Options::max_bytes; empty: no
-// limits.
+// Makes the declared tables, without rows, with the buckets of ps `ps` of
+// `num_ps`. `max_bytes`: for each table, EmbeddingTable::Options::max_bytes;
+// empty: no limits.
 // Errors: those of EmbeddingTable::Create; INVALID_ARGUMENT also when a table
 // refers to an optimizer that is not declared.
 absl::StatusOr<std::vector<std::unique_ptr<EmbeddingTable>>> CreateTables(

@@ -33,7 +33,7 @@ std::vector<int64_t> ShardTables::MaxBytes(
     const proto::Declaration& declaration, int64_t unbounded_bytes) {
   std::vector<int64_t> max_bytes;
   for (const proto::EmbeddingTable& table : declaration.tables()) {
-    // PlanMemory has found room for those that are bounded.
+    // PlanMemory has made sure that there is room for bounded tables.
     max_bytes.push_back(table.has_max_rows()
                             ? std::numeric_limits<int64_t>::max()
                             : unbounded_bytes);
@@ -94,10 +94,11 @@ absl::StatusOr<StagedRows> ShardTables::Fit(const TensorPiece& piece) const {
     return absl::InvalidArgumentError(table.status().message());
   }
   if (piece.dtype != proto::FLOAT32) {
-    return Error(piece.variable, "gradients of rows come as FLOAT32");
+    return Error(piece.variable, "gradients of rows must be FLOAT32");
   }
   if (!piece.shape.empty() || piece.begin != 0 || piece.size != 0) {
-    return Error(piece.variable, "rows have ids, and no shape, begin or size");
+    return Error(piece.variable,
+                 "rows must have ids, and no shape, begin or size");
   }
   absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
       tables_[*table]->declared(), buckets_, piece.rows->num_rows(),
@@ -165,16 +166,16 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
   if (!table.ok()) return table.status();
   if (range.encoding() != proto::EXACT && range.encoding() != proto::FLOAT16 &&
       range.encoding() != proto::BFLOAT16) {
-    return Error(range.variable(),
-                 "values come as EXACT, FLOAT16 or BFLOAT16, asked for was "
-                 "encoding ",
-                 static_cast<int>(range.encoding()));
+    return Error(
+        range.variable(),
+        "values can be pulled as EXACT, FLOAT16 or BFLOAT16, not as encoding ",
+        static_cast<int>(range.encoding()));
   }
   const uint64_t rows = range.rows().num_rows();
-  // An id has a byte at least.
+  // An id takes at least one byte.
   if (rows > range.rows().ids().size()) {
-    return Error(range.variable(), rows, " rows, and ids of ",
-                 range.rows().ids().size(), " bytes");
+    return Error(range.variable(), rows, " rows, but only ",
+                 range.rows().ids().size(), " bytes of ids");
   }
   const uint64_t row_bytes =
       tables_[*table]->declared().row_length() *
@@ -193,7 +194,7 @@ absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
   if (!ids.ok()) return Error(range.variable(), ids.status().message());
   for (const uint64_t id : *ids) {
     if (!buckets_.Contains(BucketOfRow(id))) {
-      return Error(range.variable(), "row ", id, " is of bucket ",
+      return Error(range.variable(), "row ", id, " is in bucket ",
                    BucketOfRow(id), ", which is not on this ps");
     }
   }

@@ -29,11 +29,12 @@ struct StagedRows {
   // Index into the declaration's tables.
   size_t table = 0;
   std::shared_ptr<const ReceivedRows> rows;
-  // Of them, those that do not exist, at most: all, until they are counted.
+  // The maximum number of `rows` that do not exist: all, until they are
+  // counted.
   int64_t absent = 0;
   bool counted = false;
 
-  // Memory that they keep, as PlanMemory reckons.
+  // Memory that `rows` take, as PlanMemory calculates it.
   int64_t bytes = 0;
 };
 
@@ -46,83 +47,84 @@ class ShardTables {
   // A shard without tables.
   ShardTables() = default;
 
-  // `tables`: as CreateTables or ShardDisk::Load has made them, all at one
-  // version.
+  // `tables`: as made by CreateTables or ShardDisk::Load, all at one version.
   explicit ShardTables(std::vector<std::unique_ptr<EmbeddingTable>> tables);
 
-  // For CreateTables: of each table what it may take, where those without
-  // max_rows may take `unbounded_bytes` together, as CheckRoom sees to.
+  // For CreateTables: the memory that each table may take. Those without
+  // max_rows may take `unbounded_bytes` together, which CheckRoom enforces.
   static std::vector<int64_t> MaxBytes(const proto::Declaration& declaration,
                                        int64_t unbounded_bytes);
 
   bool empty() const { return tables_.empty(); }
   size_t size() const { return tables_.size(); }
   const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
-  // Of all tables: their rows; memory of rows, and of copies for versions that
-  // are held.
+  // Sums over all tables: rows; memory of rows; memory of copies for held
+  // versions.
   int64_t rows() const;
   int64_t bytes() const;
   int64_t held_bytes() const;
-  // Of each table what it has, and what has become of its rows since this was
-  // made.
+  // For each table, what it has, and what has become of its rows since this
+  // object was made.
   std::vector<proto::TableReport> Reports() const;
 
-  // A part's rows, when they fit what is declared. Errors: INVALID_ARGUMENT,
-  // naming the table.
+  // Returns a part's rows, if they fit the declaration. Errors:
+  // INVALID_ARGUMENT, naming the table.
   absl::StatusOr<StagedRows> Fit(const TensorPiece& piece) const;
 
-  // Counts those of `rows` that do not exist, once. That looks each of them up,
-  // which costs as much as a pull.
+  // Counts those of `rows` that do not exist, unless they are counted already.
+  // Looks up each of them, which costs as much as a pull.
   void CountAbsent(StagedRows* rows) const;
-  // Whether there is room for more rows of one table, where pushes that are
-  // here may make `staged_absent` of each.
+  // Checks that there is room for more rows of one table if the pushes that are
+  // here make up to `staged_absent` rows of each table.
   // Errors: FAILED_PRECONDITION, as EmbeddingTable::CheckRoom.
   absl::Status CheckRoom(size_t table, int64_t more_rows,
                          const std::vector<int64_t>& staged_absent) const;
 
-  // Makes the next version of each table. `sums`: by table; empty: no push
-  // counts. `scalars`: by the declaration's optimizers.
+  // Makes the next version of each table. `sums`: indexed by table; empty if no
+  // push counts. `scalars`: indexed by the declaration's optimizers.
   void ApplyStep(
       const std::vector<RowSum>& sums,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
       const ApplyRowsOptions& options);
-  // From now on keeps the ids that are removed, for checkpoints with changes.
+  // From now on records the ids that are touched or removed, for checkpoints
+  // with changes.
   void KeepChanges();
-  // The newest version, held for a checkpoint. `durable`: the version of the
-  // newest durable one, if any, which must have been made by this or have been
-  // restored; what was removed up to then is forgotten. `changes`: as of
+  // Holds the newest version for a checkpoint. `durable`: the version of the
+  // newest durable checkpoint, if any, which must come from this method or have
+  // been restored; changes up to it are forgotten. `changes`: as for
   // EmbeddingTable::Snapshot, since `durable`.
   std::vector<TableSnapshot> Snapshot(std::optional<GlobalStep> durable,
                                       bool changes);
 
-  // What the values of a range of rows take of kMaxPullBytes, at most `most`.
+  // The bytes of kMaxPullBytes that the values of a range of rows take, at most
+  // `most`.
   // Errors: NOT_FOUND for a table that is not declared; INVALID_ARGUMENT for an
-  // encoding in which values do not come, and for more rows than ids have
+  // encoding that values cannot have, and for more rows than the ids have
   // bytes.
   absl::StatusOr<uint64_t> ValueBytes(const proto::ReadRange& range,
                                       uint64_t most) const;
-  // The rows of a range that ValueBytes took, as of the newest version or of
-  // one that is held. Errors: INVALID_ARGUMENT, naming the table, for ids that
-  // do not parse or are not of this ps. `threads`: as EmbeddingTable::Read.
+  // The rows of a range that ValueBytes accepted, at the newest version or a
+  // held one. Errors: INVALID_ARGUMENT, naming the table, for ids that do not
+  // parse or do not belong to this ps. `threads`: as EmbeddingTable::Read.
   absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
                                    GlobalStep version, ThreadPool* threads);
 
-  // Holds the newest version of all tables, until it goes. Must not outlive
-  // this object.
+  // Holds the newest version of all tables until the result is destroyed, which
+  // must not outlive this object.
   std::shared_ptr<const void> Hold();
 
  private:
-  // Errors: NOT_FOUND, naming those that there are.
+  // Errors: NOT_FOUND, naming the tables that there are.
   absl::StatusOr<size_t> Find(absl::string_view name) const;
 
-  // Rows of a table that were asked for, and those of them that were there.
+  // Rows of a table that were asked for, and how many of them existed.
   struct Reads {
     int64_t rows = 0;
     int64_t found = 0;
   };
 
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
-  // By table.
+  // Indexed by table.
   std::vector<Reads> reads_;
   BucketRange buckets_;
   GlobalStep version_;

@@ -79,7 +79,7 @@ TEST_F(ShardTest, ADeclarationThatCannotBeIsRefusedAndNothingMade) {
 
 // ---- Who may ----
 
-// A stranger who reaches the port knows all but the nonce.
+// A stranger who reaches the port may know everything but the nonce.
 TEST_F(ShardTest, WhatIsForgedInTheCoordinatorsNameDoesNothing_P5) {
   for (const bool restored : {false, true}) {
     if (restored) {
@@ -126,7 +126,7 @@ TEST_F(ShardTest, OnlyTheCoordinatorRestoresCommitsAndEnds) {
     SCOPED_TRACE(sender.ShortDebugString());
     const std::vector<std::string> text = {
         absl::StrCat("/job:", sender.task().job()),
-        "what only /job:ps/task:0 may"};
+        "that only /job:ps/task:0 may send"};
     proto::RestoreRequest restore = MakeRestore();
     *restore.mutable_sender() = sender;
     EXPECT_TRUE(
@@ -242,7 +242,7 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
        {"variable \"frozen\": gradient for a variable that is not trainable"}},
       {"part of an element",
        part(with(good, [](auto& p) { p.data = p.data.Sub(0, 15); })),
-       {"variable \"w\": gradient: 15 bytes", "no whole number"}},
+       {"variable \"w\": gradient: 15 bytes", "not a whole number"}},
       {"an encoding that nobody knows",
        part(
            with(good,
@@ -273,11 +273,11 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
     EXPECT_TRUE(Fails(Push(c.part).status(), kInvalid, text));
     EXPECT_EQ(shard_.staged_bytes(), 0) << "nothing of the part is kept";
   }
-  // None of this is in the way of the push as it should be.
+  // None of this hinders the correct push.
   Stage(Whole(1, 1, 0, 1));
 }
 
-// As `encoding`, of the values as they are.
+// The values of `piece` in `encoding`.
 TensorPiece Encoded(TensorPiece piece, proto::Encoding encoding,
                     uint64_t kept = 0) {
   std::vector<float> values(piece.data.size() / sizeof(float));
@@ -469,11 +469,11 @@ TEST_F(ShardTest, APushAtOrBelowAckedThroughIsDecided) {
   PushPart next = Whole(0, 5, 1, 1);
   next.acked_through = PushSequence(4);
   Stage(next);
-  // 1 was ACCEPTED, 4 never came here; both are known to their worker.
+  // Push 1 was ACCEPTED, 4 never came here; their worker knows both.
   EXPECT_EQ(Push(Whole(0, 1, 1, 1))->verdict(), proto::STALE);
   EXPECT_EQ(Push(Whole(0, 4, 1, 1))->verdict(), proto::STALE);
   EXPECT_EQ(shard_.staged_bytes(), 6 * 4) << "push 5 alone";
-  // A push cannot tell that it is decided itself.
+  // A push cannot acknowledge itself.
   PushPart own = Whole(1, 3, 1, 1);
   own.acked_through = PushSequence(3);
   Stage(own);
@@ -511,7 +511,7 @@ TEST_F(ShardTest, AWorkerHasTwicePlaceForItsSeats) {
                       {"(pushed by /job:worker/task:0)"}));
     EXPECT_EQ(shard.staged_bytes(), c.place * 24);
     EXPECT_TRUE(push(1, 1, 0).ok()) << "another worker";
-    // The commit of the step makes place.
+    // The commit of the step makes room.
     EXPECT_TRUE(
         Ask(shard, &Shard::Commit, MakeCommit(0, {{0, 1, 1}})).status().ok());
     EXPECT_EQ(shard.staged_bytes(), 0);
@@ -627,7 +627,7 @@ TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
   EXPECT_THAT(Newest("w"), Each(0.0f));
 }
 
-// Its Commit may be fixed, and on its way.
+// A Commit with the older life's push may already be on its way.
 TEST_F(ShardTest, ANewerLifeTakesNothingOfTheOlderAway_R6) {
   Restore();
   Stage(Whole(0, 1, 0, 2));
@@ -642,7 +642,7 @@ TEST_F(ShardTest, ANewerLifeTakesNothingOfTheOlderAway_R6) {
 TEST_F(ShardTest, WhenEveryWeightIs0TheVersionMovesAndNothingElse) {
   Restore(MakeRestore(2, 2, /*momentum=*/true));
   Step(0, 2);  // a = 2, w = 1 - 1 = 0
-  // One has parts all the same (clipped to nothing), the other none.
+  // One has parts nevertheless (clipped to nothing), the other has none.
   Stage(Whole(0, 2, 1, 100));
   Commit(1, {{0, 2, 0}, {1, 1, 0}});
   EXPECT_THAT(Newest("w"), Each(0.0f));
@@ -749,7 +749,7 @@ TEST_F(ShardTest, AVariableOfSeveralChunksInPartsCutInsideElements) {
   }
   EXPECT_EQ(wrong, 0u);
 
-  // A range over the border of the chunks alone.
+  // A range that only spans the border of the chunks.
   pull.mutable_ranges(0)->set_begin(kChunkElements - 1);
   pull.mutable_ranges(0)->set_size(2);
   const float border = static_cast<float>(kChunkElements);

@@ -1,5 +1,5 @@
-// What the shard's tests share: a small declaration, and a shard that is spoken
-// to when a test tells it.
+// Shared by the shard's tests: a small declaration, and a shard that a test
+// drives by hand.
 #ifndef HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
 #define HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
 
@@ -37,7 +37,7 @@ inline constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
 inline constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
 
 inline constexpr uint32_t kThisPs = 1;
-// The nonce of its process.
+// The nonce of this ps's process.
 inline constexpr uint64_t kThisLife = 77;
 
 proto::Sender Sender(const std::string& job, uint32_t index,
@@ -57,7 +57,7 @@ TensorPiece Tensor(const std::string& variable,
 proto::RestoreRequest MakeRestore(uint32_t n = 2, uint32_t m = 2,
                                   bool momentum = false);
 
-// Of all that is restored with the variables of MakeRestore.
+// The receipts of jobs with the variables of MakeRestore.
 Receipts ReceiptsOf(uint64_t generation = 1);
 
 // A job of two workers with variables as in MakeRestore.
@@ -66,8 +66,8 @@ proto::RestoreRequest MakeAsynchronous(uint32_t pipeline_depth = 3,
 
 proto::WorkerLife Life(uint32_t worker, uint64_t incarnation = 1);
 
-// As "0.1#3 *0.5 of 10, staleness 2": push 3 of worker 0's life 1, with its
-// clip factor and examples.
+// The applied pushes of a response, as "0.1#3 *0.5 of 10, staleness 2": push 3
+// of worker 0's life 1, with its clip factor and examples.
 template <typename Response>
 std::string Told(const Response& response) {
   std::vector<std::string> parts;
@@ -114,7 +114,7 @@ class FakeDisk : public ShardDisk {
 
   std::deque<SaveCall> saves;
   std::deque<LoadCall> loads;
-  // Of whatever is asked for.
+  // The answer of SaveProgress and LoadProgress.
   proto::DiskProgress progress;
   // Calls of AbandonSave.
   int abandoned = 0;
@@ -179,20 +179,20 @@ class ShardTest : public ::testing::Test {
   Shard shard_;
 };
 
-// With an asynchronous job.
+// Tests of an asynchronous job.
 class AsynchronousShardTest : public ShardTest {
  protected:
   void RestoreAsynchronous(uint32_t pipeline_depth = 3, bool momentum = false);
 
-  // With the receipts of an honest worker, whatever the scalars.
+  // Adds the receipts of an honest worker, whatever the scalars.
   static proto::ApplyRequest Signed(proto::ApplyRequest request);
-  // Of 10 examples, with learning rate 0.5.
+  // For a push of 10 examples, with learning rate 0.5.
   proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
                               uint64_t incarnation = 1);
-  // Of a push that has nothing to give.
+  // For a push that changes nothing.
   proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
                                 uint64_t incarnation = 1);
-  // As it is, but with the right receipts.
+  // Applies `request` with the right receipts.
   Answer<proto::ApplyResponse> Apply(const proto::ApplyRequest& request);
   Answer<proto::ApplyResponse> Apply(uint32_t worker, uint64_t sequence,
                                      uint64_t incarnation = 1);

@@ -93,7 +93,7 @@ TEST_F(ShardValuesTest, NothingIsThereBeforeAllValuesAre_V1) {
   EXPECT_EQ(Newest("w"), W());
   EXPECT_EQ(Newest("b"), B());
   EXPECT_THAT(Newest("frozen"), ElementsAre(3));
-  // What comes late changes nothing.
+  // Values that come late change nothing.
   Step(0, 2);
   EXPECT_THAT(Give({GivenW()}, 1)->wanted(), IsEmpty());
   EXPECT_THAT(Newest("w"), ElementsAre(0, 1, 2, 3));
@@ -107,7 +107,7 @@ TEST_F(ShardValuesTest, ValuesAreThoseThatWereDeclaredWhoeverGivesThem_V2) {
                      "those that were declared",
                      "given by /job:worker/task:1"}));
   EXPECT_THAT(Give({})->wanted(), SizeIs(2));
-  // What stands before them in a call is kept.
+  // Values before them in the same call are kept.
   EXPECT_FALSE(
       Give({GivenB(), Tensor("w", {2, 2}, {0, 0, 0, 0})}).status().ok());
   EXPECT_THAT(Give({GivenW()})->wanted(), IsEmpty());

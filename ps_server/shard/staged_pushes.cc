@@ -36,7 +36,7 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
     StagedPush& held = it->second;
-    // [H8] It may have been offered.
+    // [H8] The part may have been offered before.
     if (held.step == part.step && held.num_parts != part.num_parts &&
         IsWhole(part.push)) {
       return absl::OkStatus();
@@ -126,7 +126,7 @@ absl::Status StagedPushes::CheckRows(const StagedPush& push,
     uint64_t count = 0;
     for (const auto& ids : runs) count += ids.size();
     if (count > tables_[table].max_rows_per_push()) {
-      return error(count, " rows, where max_rows_per_push is ",
+      return error(count, " rows, but max_rows_per_push is ",
                    tables_[table].max_rows_per_push(), ",");
     }
     runs.erase(std::remove_if(runs.begin(), runs.end(),
@@ -137,8 +137,8 @@ absl::Status StagedPushes::CheckRows(const StagedPush& push,
     });
     for (size_t i = 1; i < runs.size(); ++i) {
       if (runs[i].front() <= runs[i - 1].back()) {
-        return error("rows from ", runs[i].front(), " on came before others ",
-                     "up to ", runs[i - 1].back());
+        return error("rows beginning with ", runs[i].front(),
+                     " came after others ", "up to ", runs[i - 1].back());
       }
     }
   }
@@ -153,7 +153,7 @@ absl::Status StagedPushes::CheckNoOverlap(const StagedPush& push,
         "\": elements [", piece.begin, ", ", piece.begin + piece.size(),
         ") came twice in ", part.push.ToString()));
   };
-  // Those of the part itself must not overlap either.
+  // The part's own pieces must not overlap either.
   std::vector<const GradientPiece*> own;
   for (const GradientPiece& piece : part.pieces) {
     if (piece.size() > 0) own.push_back(&piece);
@@ -232,7 +232,7 @@ absl::StatusOr<StagedPushes::Whole> StagedPushes::Find(const PushId& id) const {
   return whole;
 }
 
-// One whose last part leaves elements uncovered is dropped.
+// A push whose last part leaves elements uncovered is dropped.
 bool StagedPushes::IsWhole(const PushId& push) const {
   const auto it = pushes_.find(push);
   return it != pushes_.end() && it->second.parts.size() == it->second.num_parts;

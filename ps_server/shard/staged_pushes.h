@@ -22,14 +22,14 @@ namespace holdfast {
 struct GradientPiece {
   // Index into DenseStore::slices().
   size_t slice = 0;
-  // In elements of the whole variable. Inside the slice.
+  // In elements of the whole variable; inside the slice.
   uint64_t begin = 0;
   EncodedElements elements;
 
   uint64_t size() const { return elements.size; }
 };
 
-// One part of a push, tested against the declaration.
+// One part of a push, checked against the declaration.
 struct StagedPart {
   PushId push;
   GlobalStep step;
@@ -43,57 +43,57 @@ struct StagedPart {
 //
 // A push arrives in parts, in any order and more than once; it is complete when
 // all its parts are here and cover every trainable slice
-// (docs/protocol/life_of_a_step.md, step 2). A part that says that there are
-// more parts than those before it said begins the push anew, unless it is
-// complete: its sender could not send it as it meant to
-// (docs/protocol/same_host.md, H8). Pieces keep the memory that they came in,
-// which PushMemory counts. Of embedding tables a push has the rows that its
-// parts bring.
+// (docs/protocol/life_of_a_step.md, step 2). A part that announces more parts
+// than earlier ones did restarts the push, unless the push is complete: its
+// sender could not send it as planned (docs/protocol/same_host.md, H8). Pieces
+// keep the memory that they came in, which PushMemory counts. For embedding
+// tables, a push has the rows that its parts bring.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element
 // or row twice; there is room for every push that is held.
 class StagedPushes {
  public:
-  // Before the first Add. `slices` must outlive this object.
-  // `tables`: of the declaration.
+  // Call it before the first Add. `slices` must outlive this object. `tables`:
+  // those of the declaration.
   void Configure(const std::vector<StoredSlice>* slices,
                  std::vector<proto::EmbeddingTable> tables,
                  const PushMemory::Options& options);
 
-  // Keeps `part`, unless it is held already. `reserved`, which counts for the
-  // first part of a push: it may take one of its worker's own places.
+  // Keeps `part`, unless it is held already. `reserved`: the push may take one
+  // of its worker's own places; only its first part counts.
   // Errors: RESOURCE_EXHAUSTED when there is no room for the push;
   // INVALID_ARGUMENT when the part contradicts those held (nothing of it is
   // kept), or when the last part leaves elements uncovered (the push is
-  // dropped, for no further part could mend it).
+  // dropped, because no further part could complete it).
   absl::Status Add(StagedPart part, bool reserved);
 
   // A push whose parts are all here.
   struct Whole {
-    // On whose parameters it was computed.
+    // The step on whose values it was computed.
     GlobalStep step;
-    // By slice, its pieces from front to back; none for slices that are not
-    // trainable.
+    // Indexed by slice: its pieces from front to back; none for slices that are
+    // not trainable.
     std::vector<std::vector<EncodedElements>> gradient;
-    // By table, in the order of ids. Valid until the push is dropped.
+    // Indexed by table: its rows in the order of ids. Valid until the push is
+    // dropped.
     std::vector<std::vector<const ReceivedRows*>> rows;
   };
-  // Errors: INTERNAL, saying what is missing, when it is not held whole.
+  // Errors: INTERNAL, saying what is missing, when the push is not complete.
   absl::StatusOr<Whole> Find(const PushId& push) const;
 
   // Whether every part of it is here, and with them every element.
   bool IsWhole(const PushId& push) const;
-  // Whether Add would do nothing with a part that it takes.
+  // Whether Add would accept the part without doing anything.
   bool Has(const StagedPart& part) const;
 
-  // Lets a push that may be here take one of its worker's own places.
+  // Lets a push, if it is here, take one of its worker's own places.
   void Reserve(const PushId& push);
 
-  // Does nothing where it is not here.
+  // Does nothing if the push is not here.
   void Drop(const PushId& push);
   void DropAll(const WorkerLife& from);
-  // Drops every push of `step` and earlier ones, and says which they were.
+  // Drops every push of `step` or an earlier step, and returns which they were.
   std::vector<PushId> DropThrough(GlobalStep step);
   void Clear();
 
@@ -101,7 +101,8 @@ class StagedPushes {
   void CountAbsent(const ShardTables& tables);
 
   int64_t bytes() const { return memory_.bytes(); }
-  // By table: rows of the pushes that are here which do not exist, at most.
+  // Indexed by table: the maximum number of rows of the pushes here that do not
+  // exist.
   const std::vector<int64_t>& absent_rows() const { return absent_rows_; }
   size_t num_pushes(const TaskId& worker) const {
     return memory_.num_pushes(worker);
@@ -113,9 +114,9 @@ class StagedPushes {
     GlobalStep step;
     uint32_t num_parts = 0;
     std::set<uint32_t> parts;
-    // By slice: the pieces by their first element.
+    // For each slice, its pieces by their first element.
     std::map<size_t, std::map<uint64_t, GradientPiece>> pieces;
-    // By table: the parts by their first id.
+    // For each table, the parts by their first id.
     std::map<size_t, std::map<uint64_t, StagedRows>> rows;
     int64_t bytes = 0;
   };
@@ -123,12 +124,12 @@ class StagedPushes {
 
   absl::Status CheckNoOverlap(const StagedPush& push,
                               const StagedPart& part) const;
-  // That those of the part and those before share no id, and are as many as a
-  // push may have.
+  // Checks that the rows of the part and of earlier parts share no id, and are
+  // no more than a push may have.
   absl::Status CheckRows(const StagedPush& push, const StagedPart& part) const;
   absl::Status CheckFits(const StagedPush& push, const StagedPart& part) const;
   absl::Status CheckCovered(const StagedPush& push) const;
-  // Lets go of what parts have brought.
+  // Releases what parts have brought.
   void Empty(StagedPush* push);
   Pushes::iterator Drop(Pushes::iterator push);
 

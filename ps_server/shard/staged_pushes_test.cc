@@ -74,8 +74,8 @@ class StagedPushesTest : public ::testing::Test {
   StagedPushes staged_;
 
   StagedPushesTest() {
-    // Two of each worker, of which one is kept for it, and one of all without a
-    // place of its own.
+    // Two pushes of each worker, of which one has the worker's own place; and
+    // one shared place.
     staged_.Configure(&slices_, {}, {2, 1, 1});
   }
 
@@ -110,7 +110,7 @@ TEST_F(StagedPushesTest, PartsComeInAnyOrderAndMoreThanOnce) {
     staged_.Clear();
     const PushId push = Push(++sequence);
     for (const int i : order) {
-      // Not whole before the last.
+      // Not complete before the last part.
       EXPECT_TRUE(
           Fails(staged_.Find(push).status(), kInternal, {push.ToString()}));
       EXPECT_TRUE(Add(ThreeParts(push)[i]).ok());
@@ -118,7 +118,7 @@ TEST_F(StagedPushesTest, PartsComeInAnyOrderAndMoreThanOnce) {
     }
     ExpectWhole(push);
     EXPECT_EQ(staged_.bytes(), 8 * 4) << "6 elements of w and 2 of b, once";
-    // And after it is whole.
+    // The parts come again once the push is complete.
     for (const StagedPart& part : ThreeParts(push)) {
       EXPECT_TRUE(Add(part).ok());
     }
@@ -203,13 +203,13 @@ TEST_F(StagedPushesTest, OverlappingPiecesAreRefused) {
     SCOPED_TRACE(c.what);
     staged_.Clear();
     ASSERT_TRUE(Add(Part(Push(3), 0, 4, {Piece(0, 6, 8)})).ok());
-    // With a piece that would fit: nothing of the part may stay.
+    // Comes with a piece that would fit: nothing of the part may stay.
     EXPECT_TRUE(Fails(Add(Part(Push(3), 1, 4, {Piece(1, 0, 2), c.piece})),
                       kInvalid,
                       {"variable \"w\": elements " + c.text, "came twice",
                        "push 3 of /job:worker/task:0 (incarnation 1)"}));
     EXPECT_EQ(staged_.bytes(), 2 * 4);
-    // The push can still be made whole.
+    // The push can still be completed.
     EXPECT_TRUE(Add(Part(Push(3), 1, 4, {Piece(1, 0, 2)})).ok());
     EXPECT_TRUE(Add(Part(Push(3), 2, 4, {Piece(0, 4, 6)})).ok());
     EXPECT_TRUE(Add(Part(Push(3), 3, 4, {Piece(0, 8, 10)})).ok());
@@ -221,7 +221,7 @@ TEST_F(StagedPushesTest, OverlapWithinOnePartIsRefused) {
   EXPECT_TRUE(Fails(Add(Part(Push(1), 0, 2, {Piece(0, 4, 7), Piece(0, 6, 8)})),
                     kInvalid, {"variable \"w\": elements [6, 8) came twice"}));
   EXPECT_EQ(staged_.bytes(), 0);
-  // It takes no place of the two that the worker has.
+  // It takes neither of the worker's two places.
   EXPECT_TRUE(Add(Part(Push(2), 0, 2, {})).ok());
   EXPECT_TRUE(Add(Part(Push(3), 0, 2, {})).ok());
 }
@@ -267,7 +267,7 @@ TEST_F(StagedPushesTest, APushThatIsSentInMorePartsBeginsAnew) {
   ExpectWhole(Push(1));
   const int64_t bytes = staged_.bytes();
   EXPECT_EQ(bytes, (6 + 2) * 4);
-  // Of one that is complete nothing is missing, however it is sent.
+  // A complete push lacks nothing, however it is sent.
   EXPECT_TRUE(Add(Part(Push(1), 3, 4, {Piece(0, 4, 10)})).ok());
   EXPECT_TRUE(Add(Part(Push(1), 0, 1, {Piece(0, 4, 10)})).ok());
   ExpectWhole(Push(1));
@@ -305,7 +305,7 @@ TEST_F(StagedPushesTest, AWorkerHasSoManyPushesInWhateverLife) {
   EXPECT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
   EXPECT_TRUE(Add(ThreeParts(Push(1, 0, 2))[0]).ok());
   EXPECT_TRUE(Fails(Add(ThreeParts(Push(2))[0]), kExhausted,
-                    {"push 2 of /job:worker/task:0", "2 pushes"}));
+                    {"push 2 of /job:worker/task:0", "2 undecided pushes"}));
   EXPECT_EQ(staged_.bytes(), 2 * 3 * 4);
   // The pushes that are here go on, and so do other workers.
   EXPECT_TRUE(Add(ThreeParts(Push(1))[1]).ok());
@@ -341,7 +341,7 @@ TEST_F(StagedPushesTest, RoomIsGivenToWholePushesAndReservedOnesHaveTheirs) {
   const auto part = [&](const PushId& push, int i) {
     return ThreeParts(push)[i];
   };
-  // The one place that is nobody's own.
+  // The one shared place.
   ASSERT_TRUE(Add(part(Push(2, 0), 0), /*reserved=*/false).ok());
   EXPECT_TRUE(Fails(Add(part(Push(2, 1), 0), /*reserved=*/false), kExhausted,
                     {"push 2 of /job:worker/task:1", "no room"}));
@@ -353,14 +353,14 @@ TEST_F(StagedPushesTest, RoomIsGivenToWholePushesAndReservedOnesHaveTheirs) {
     ASSERT_TRUE(Add(part(Push(2, 0), i), /*reserved=*/false).ok());
   }
   ExpectWhole(Push(2, 0));
-  // A place of its own frees that which it had.
+  // A push that gets its worker's own place frees the one that it had.
   staged_.Drop(Push(1, 0));
   staged_.Reserve(Push(2, 0));
   staged_.Reserve(Push(2, 0));
   staged_.Reserve(Push(7, 0));  // is not here
   ASSERT_TRUE(Add(part(Push(2, 1), 0), /*reserved=*/false).ok());
   EXPECT_TRUE(Fails(Add(part(Push(3, 0), 0), /*reserved=*/false), kExhausted));
-  // As does its end.
+  // So does its end.
   staged_.Drop(Push(2, 1));
   EXPECT_TRUE(Add(part(Push(3, 0), 0), /*reserved=*/false).ok());
 }
@@ -370,16 +370,18 @@ TEST_F(StagedPushesTest, AWorkersOwnPushesLeaveTheReservedPlaceFree) {
   ASSERT_TRUE(Add(ThreeParts(Push(2))[0], /*reserved=*/false).ok());
   ASSERT_TRUE(Add(ThreeParts(Push(3))[0], /*reserved=*/false).ok());
   EXPECT_TRUE(Fails(Add(ThreeParts(Push(4))[0], /*reserved=*/false), kExhausted,
-                    {"push 4 of /job:worker/task:0", "2 pushes"}));
+                    {"push 4 of /job:worker/task:0", "2 undecided pushes"}));
   ASSERT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
-  EXPECT_TRUE(Fails(Add(ThreeParts(Push(4))[0]), kExhausted, {"3 pushes"}))
+  EXPECT_TRUE(
+      Fails(Add(ThreeParts(Push(4))[0]), kExhausted, {"3 undecided pushes"}))
       << "three in all, reserved or not";
-  // The next one takes the place, and leaves its own to another.
+  // The next push takes the worker's own place, and leaves the shared one to
+  // another.
   staged_.Drop(Push(1));
   EXPECT_FALSE(Add(ThreeParts(Push(4))[0], /*reserved=*/false).ok());
   staged_.Reserve(Push(2));
   EXPECT_TRUE(Add(ThreeParts(Push(4))[0], /*reserved=*/false).ok());
-  // What is dropped leaves it too.
+  // A dropped push leaves it too.
   EXPECT_FALSE(Add(ThreeParts(Push(5))[0], /*reserved=*/false).ok());
   staged_.Drop(Push(4));
   EXPECT_TRUE(Add(ThreeParts(Push(5))[0], /*reserved=*/false).ok());
@@ -390,17 +392,17 @@ TEST_F(StagedPushesTest, AWorkersOwnPlacesAreAsManyAsThereAre) {
   for (const uint64_t life : {1, 2}) {
     ASSERT_TRUE(Add(ThreeParts(Push(1, 0, life))[0]).ok());
   }
-  // A third takes the place that is for all, whatever is said of it.
+  // A third takes the shared place, whether it is reserved or not.
   ASSERT_TRUE(Add(ThreeParts(Push(1, 0, 3))[0]).ok());
   EXPECT_TRUE(Fails(Add(ThreeParts(Push(1, 0, 4))[0]), kExhausted,
-                    {"no room beside the 3 pushes"}));
+                    {"no room beside the 3 undecided pushes"}));
   EXPECT_FALSE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
   staged_.Reserve(Push(1, 0, 3));
   EXPECT_FALSE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
   staged_.Drop(Push(1, 0, 1));
   staged_.Reserve(Push(1, 0, 3));
   EXPECT_TRUE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
-  // One of two places is taken, however often that is said.
+  // One of two places is taken, however often Reserve is called.
   ASSERT_TRUE(Add(ThreeParts(Push(1, 2))[0]).ok());
   staged_.Reserve(Push(1, 2));
   EXPECT_FALSE(Add(ThreeParts(Push(2, 2))[0], /*reserved=*/false).ok());

@@ -1,5 +1,5 @@
-// What the tests of the event machines share: a clock that stands still, and a
-// net for the answers.
+// Shared by the tests of the event machines: a clock that stands still, and a
+// catcher of answers.
 #ifndef HOLDFAST_PS_SERVER_SHARD_TESTING_H_
 #define HOLDFAST_PS_SERVER_SHARD_TESTING_H_
 
@@ -33,7 +33,7 @@ class FakeClock : public Clock {
 template <typename Response>
 class Answer {
  public:
-  // To be handed to the machine, once.
+  // The reply to pass to the machine, once.
   Reply<Response> Catch() {
     return [caught = caught_](absl::StatusOr<Response> response) {
       EXPECT_FALSE(caught->has_value()) << "answered twice";
@@ -46,7 +46,7 @@ class Answer {
     return came() ? (*caught_)->status()
                   : absl::UnknownError("(test) no answer has come");
   }
-  // The answer. Without one the test fails and sees an empty one.
+  // The answer. Without one, the test fails and gets an empty one.
   const Response& operator*() const {
     static const Response* const kNone = new Response;
     EXPECT_TRUE(status().ok()) << status();

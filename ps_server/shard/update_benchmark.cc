@@ -1,14 +1,14 @@
-// Each optimizer's update in GB/s, and its ratio to STREAM's triad on arrays of
-// the same size with as many threads, taken in turn with it. Bytes are those
-// that the arithmetic reads and writes: gradients, value, slots twice, and the
-// next value; what a CPU fetches of a line before it overwrites it is not
-// counted, neither there nor here.
+// Measures each optimizer's update in GB/s, and its ratio to STREAM's triad on
+// arrays of the same size with as many threads, alternating with it. Bytes are
+// those that the arithmetic reads and writes: gradients, value, slots twice,
+// and the next value. What a CPU fetches of a cache line before it overwrites
+// it is not counted, for either.
 //
-// Gradients lie as gRPC hands them over: in spans of 16 KiB at odd addresses,
-// with borders inside elements.
+// Gradients are laid out as gRPC delivers them: in spans of 16 KiB at odd
+// addresses, with borders inside elements.
 //
-// With --shared_memory as the first argument, values lie where processes of the
-// host can read them in place (common/shared_memory/arena.h).
+// With --shared_memory as the first argument, values are in memory that
+// processes of the host can read in place (common/shared_memory/arena.h).
 
 #include <benchmark/benchmark.h>
 #include <google/protobuf/text_format.h>
@@ -33,7 +33,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kSpan = 16384;
-// Of the header between two frames of HTTP/2.
+// The size of the header between two frames of HTTP/2.
 constexpr size_t kGap = 9;
 
 std::vector<EncodedElements> Received(uint64_t size) {
@@ -48,7 +48,7 @@ std::vector<EncodedElements> Received(uint64_t size) {
   Buffer data;
   size_t to = kGap;
   for (size_t at = 0; at < bytes;) {
-    // The first is shorter: borders lie inside elements.
+    // The first span is shorter, so that borders are inside elements.
     const size_t span = std::min(at == 0 ? kSpan - 1 : kSpan, bytes - at);
     std::memcpy(&(*memory)[to], &values[at], span);
     data.Append(Buffer::FromMemory(&(*memory)[to], span, memory));
@@ -173,7 +173,8 @@ void Measure(benchmark::State& state, const Rule& rule, size_t bytes,
   }
   std::vector<double> updates, triads;
   for (auto _ : state) {
-    // Twice, so that the second finds the caches as itself has left them.
+    // Run twice, so that the second run finds the caches as the first has left
+    // them.
     triad.Run(threads);
     triads.push_back(SecondsOf([&] { triad.Run(threads); }));
     bench.Step(options);

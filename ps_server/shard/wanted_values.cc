@@ -10,7 +10,7 @@
 namespace holdfast {
 namespace {
 
-// What a range costs in a message, beside its values and its name.
+// What a range costs in a message, in addition to its values and its name.
 constexpr size_t kAroundRange = 64;
 
 }  // namespace
@@ -70,10 +70,10 @@ absl::Status WantedValues::Add(const TensorPiece& piece) {
   if (piece.encoding != proto::EXACT ||
       piece.data.size() != size * sizeof(float)) {
     return error(piece.data.size(), " bytes from element ", piece.begin,
-                 ", expected is the range of ", size, " elements, EXACT");
+                 ", expected the range of ", size, " elements, EXACT");
   }
   const auto missing = missing_.find({found->second, range});
-  // Of a range none of which is here, the values would be for nobody.
+  // If no part of the range is here, there is no use for the values.
   if (missing == missing_.end()) return absl::OkStatus();
   if (GivenDigest(piece.data) != variable.digests[range]) {  // [V2]
     return error("elements ", piece.begin, " to ", piece.begin + size - 1,

@@ -18,39 +18,39 @@
 
 namespace holdfast {
 
-// The store of a generation that may lack first values, which workers have to
-// give (docs/protocol/recovery.md, "First values").
+// The store of a generation that may lack first values, which workers must give
+// (docs/protocol/recovery.md, "First values").
 //
-// Values come in whole ranges (common/job/given_values.h). What has not the
+// Values come in whole ranges (common/job/given_values.h). A range without the
 // declared digest is not kept, so it does not matter who sends it [V2].
 //
 // Thread-compatible.
 class WantedValues {
  public:
-  // What is sent in one call, at most.
+  // The maximum number of ranges sent in one call.
   static constexpr size_t kMostRanges = 1024;
 
-  // Of what `store` lacks.
-  // Errors: INVALID_ARGUMENT where there is not a digest for each range.
+  // Wants the values that `store` lacks.
+  // Errors: INVALID_ARGUMENT unless there is a digest for each range.
   static absl::StatusOr<WantedValues> Of(std::unique_ptr<DenseStore> store);
 
   // Keeps a range, unless it is here already.
-  // Errors: INVALID_ARGUMENT, naming the variable, for what is not a range
-  // that is wanted here, or has not the declared values.
+  // Errors: INVALID_ARGUMENT, naming the variable, for a piece that is not a
+  // range wanted here, or does not have the declared values.
   absl::Status Add(const TensorPiece& piece);
 
-  // Nothing is lacking.
+  // Whether nothing is missing.
   bool complete() const { return missing_.empty(); }
-  // The first variable that lacks something. There must be one.
+  // The first variable with missing values. There must be one.
   const std::string& first_variable() const {
     return variables_[missing_.begin()->first].name;
   }
-  // What is to be sent in the next call. Goes round through all that is
-  // lacking, so that several workers are asked for different ranges, and in
-  // the end again for what did not come.
+  // The ranges to be sent in the next call. Cycles through all missing ranges,
+  // so that several workers are asked for different ones, and eventually again
+  // for those that did not come.
   std::vector<proto::ReadRange> Next();
 
-  // Once it is complete.
+  // Call it once nothing is missing.
   std::unique_ptr<DenseStore> TakeStore() { return std::move(store_); }
 
  private:
@@ -58,7 +58,7 @@ class WantedValues {
     std::string name;
     uint64_t elements = 0;
     std::vector<std::string> digests;
-    // Those of its slices that are here.
+    // Its slices that are here.
     std::vector<size_t> slices;
   };
   // Index into variables_, and number of the range.
@@ -74,7 +74,7 @@ class WantedValues {
   std::vector<Variable> variables_;
   absl::flat_hash_map<std::string, size_t> by_name_;
   std::set<Range> missing_;
-  // Where the next round goes on.
+  // Where the next call of Next continues.
   Range next_ = {0, 0};
 };
 

@@ -29,8 +29,8 @@ std::vector<float> Numbers(size_t n, float first) {
 
 class WantedValuesTest : public testing::Test {
  protected:
-  // A variable that is given, cut before each of `cuts`; the slices go to ps 0
-  // and 1 in turn.
+  // Adds a variable that is given, cut before each of `cuts`; its slices are on
+  // ps 0 and 1 in turn.
   void Add(const std::string& name, std::vector<float> values,
            const std::vector<uint64_t>& cuts = {}) {
     proto::Variable& variable = *declaration_.add_variables();
@@ -69,7 +69,7 @@ class WantedValuesTest : public testing::Test {
     return piece;
   }
 
-  // Gives all that is asked for, and says how many calls that took.
+  // Gives all that is asked for, and returns how many calls that took.
   int GiveAll(WantedValues* wanted) const {
     int calls = 0;
     while (!wanted->complete()) {
@@ -83,7 +83,7 @@ class WantedValuesTest : public testing::Test {
     return calls;
   }
 
-  // What the store holds of slice `i`.
+  // The store's values of slice `i`.
   static std::vector<float> ValuesOf(const DenseStore& store, size_t i) {
     const StoredSlice& slice = store.slices()[i];
     std::vector<float> values(slice.size);
@@ -165,7 +165,7 @@ TEST_F(WantedValuesTest, AsksForNothingThatIsOnOtherPs) {
   const auto ranges = wanted.Next();
   ASSERT_THAT(ranges, SizeIs(1));
   EXPECT_EQ(ranges[0].begin(), kGivenRange);
-  // Not read, so it may be anything.
+  // This value is not read, so it may be anything.
   values_["a"][0] = 7;
   EXPECT_TRUE(wanted.Add(Piece("a", 0, kGivenRange)).ok());
   EXPECT_FALSE(wanted.complete());
@@ -224,9 +224,9 @@ TEST_F(WantedValuesTest, WhatIsNoRangeIsRefused) {
   refused(beyond, "no range begins at element 524288");
   beyond.begin = ~uint64_t{0} / kGivenRange * kGivenRange;
   refused(beyond, "no range begins at element");
-  refused(Piece("a", 0, 3),
-          "12 bytes from element 0, expected is the range of 262144 "
-          "elements, EXACT");
+  refused(
+      Piece("a", 0, 3),
+      "12 bytes from element 0, expected the range of 262144 elements, EXACT");
   refused(Piece("a", kGivenRange, 1), "4 bytes from element 262144");
   TensorPiece halves = Piece("a", kGivenRange, 2);
   halves.encoding = proto::FLOAT16;

@@ -28,9 +28,9 @@ size_t MappedBytes(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// What has whole huge pages is mapped here: what malloc maps lies anywhere, and
-// with its own header takes a page more. Where the system has no huge pages to
-// give, these are small ones.
+// Memory of at least one huge page is mapped here: what malloc maps is not
+// aligned and, with malloc's header, takes a page more. If the system has no
+// huge pages left, these are small ones.
 char* MapHuge(size_t bytes) {
   bytes = MappedBytes(bytes);
   void* const mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
@@ -41,8 +41,8 @@ char* MapHuge(size_t bytes) {
       (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + bytes, kHugePage - before);
-  // The tail behind the whole ones would take a huge page too, if what the
-  // system maps behind it were of the same kind.
+  // The tail behind the whole huge pages is left out: it would take a huge page
+  // too if what the system maps behind it were of the same kind.
   madvise(begin + before, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return begin + before;
 }
@@ -68,7 +68,7 @@ void Free(float* chunk, size_t elements) {
 struct ChunkPool::Shelf {
   absl::Mutex mutex;
   bool closed ABSL_GUARDED_BY(mutex) = false;
-  // Spare chunks by their size in elements.
+  // Spare chunks, by their size in elements.
   absl::flat_hash_map<size_t, std::vector<float*>> spare ABSL_GUARDED_BY(mutex);
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
 };
@@ -116,10 +116,9 @@ std::shared_ptr<float> ChunkPool::TakeValues(size_t elements) {
   absl::StatusOr<std::shared_ptr<char>> shared =
       values_->Take(elements * sizeof(float));
   if (!shared.ok()) {
-    LOG_FIRST_N(WARNING, 1)
-        << "values lie in private memory, and are not lent to processes of "
-           "this host: "
-        << shared.status();
+    LOG_FIRST_N(WARNING, 1) << "values are in private memory, and are not lent "
+                               "to processes of this host: "
+                            << shared.status();
     return Take(elements);
   }
   float* const memory = reinterpret_cast<float*>(shared->get());

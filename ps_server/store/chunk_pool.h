@@ -9,33 +9,33 @@
 
 namespace holdfast {
 
-// Memory for a shard's slots and values, used again when the last reference to
-// a piece goes: fresh pages cost more than the update that fills them.
+// Memory for a shard's slots and values, reused once the last reference to a
+// piece is gone: fresh pages cost more than the update that fills them.
 //
-// Of each size of piece it keeps as many as were in use at one time, never
+// It keeps as many pieces of each size as were ever in use at one time, never
 // more.
 //
 // Thread-safe, as are the pieces' references, which may outlive the pool.
 class ChunkPool {
  public:
-  // `values`: where TakeValues takes memory from; it must outlive the pool.
-  // Null: private memory, as where the system has no huge pages of shared
-  // memory (SharedArena::HugePagesWork).
+  // `values`: the arena from which TakeValues takes memory; it must outlive the
+  // pool. Null: private memory, for instance if the system has no huge pages of
+  // shared memory (SharedArena::HugePagesWork).
   explicit ChunkPool(SharedArena* values = nullptr);
   ~ChunkPool();
   ChunkPool(const ChunkPool&) = delete;
   ChunkPool& operator=(const ChunkPool&) = delete;
 
-  // Private room for `elements` float32, aligned to a cache line. What is 2 MiB
-  // or longer begins at a huge page, and lies in such as far as it is whole
-  // ones, where the system has them: without misses of the TLB an update is a
-  // fifth to a third faster. The content is not specified.
+  // Private memory for `elements` float32, aligned to a cache line. Memory of 2
+  // MiB or more begins at a huge page, and consists of huge pages, except for
+  // its tail, if the system has them: without TLB misses an update is a fifth
+  // to a third faster. The content is not specified.
   std::shared_ptr<float> Take(size_t elements);
-  // The same, but memory that others may map; private memory where the arena
-  // can get no more.
+  // The same, but memory that other processes may map; private memory if the
+  // arena can get no more.
   std::shared_ptr<float> TakeValues(size_t elements);
 
-  // Of all its pieces, those in use and the spare ones, and all of the arena.
+  // Bytes of all its pieces, in use or spare, and of the whole arena.
   int64_t bytes() const;
 
  private:

@@ -178,8 +178,8 @@ TEST(ChunkPoolTest, ValuesMayOutliveThePoolAndTheArena) {
   EXPECT_EQ(*kept, 42);
 }
 
-// Two threads take, mark, and give back, also what the other has taken. Memory
-// that was handed out twice at a time would lose its mark.
+// Two threads take, mark and give back memory, including memory that the other
+// has taken. Memory that was handed out twice at a time would lose its mark.
 TEST(ChunkPoolTest, ServesSeveralThreads) {
   ChunkPool pool;
   constexpr int kRounds = 20000;

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const std::vector<std::vector<float>>& slots_by_optimizer,
     SharedArena* arena) {
   auto store = std::unique_ptr<DenseStore>(new DenseStore(arena));
-  // Slices may be others than those of the store before.
+  // Slices may differ from those of the previous store.
   if (arena != nullptr) arena->Renew();
   auto version = std::make_shared<StoreVersion>();
   absl::flat_hash_map<absl::string_view, const proto::Variable*> declared;
@@ -99,7 +99,7 @@ absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
     return absl::NotFoundError(
         absl::StrCat("variable \"", variable, "\" is not on this ps"));
   }
-  // The last slice that begins at or before it.
+  // The last slice that begins at or before `begin`.
   const auto after = found->second.upper_bound(begin);
   if (after != found->second.begin()) {
     const size_t i = std::prev(after)->second;
@@ -133,7 +133,7 @@ StoreSnapshot DenseStore::Snapshot() {
 
 float* DenseStore::ValuesToLoad(size_t slice, size_t chunk) {
   lacks_values_[slice] = false;
-  // Ours, and nobody reads it yet.
+  // The memory is the store's own, and not read by anyone yet.
   return const_cast<float*>(newest_->slices[slice][chunk].get());
 }
 

@@ -202,7 +202,7 @@ TEST(DenseStoreTest, RefusesSlicesThatDoNotFit) {
       EXPECT_THAT(std::string(store.status().message()), HasSubstr(text));
     }
   }
-  // What is placed elsewhere is not looked at.
+  // Slices that are placed elsewhere are not looked at.
   EXPECT_TRUE(
       DenseStore::Create(declaration, {Place("x", 0, 1, 0)}, 1, {{}}).ok());
 }
@@ -349,7 +349,7 @@ TEST(DenseStoreTest, ASnapshotIsOfOneVersionWithItsSlots) {
   EXPECT_EQ(held.slots[0][0][1].get()[2], 13);
   EXPECT_EQ(held.slots[0][1][1].get()[2], 14);
   EXPECT_EQ(held.slots[1][0][0].get()[0], 13);
-  // What is changed goes on from what is held.
+  // Changes start from the content that is held.
   EXPECT_EQ(store->SlotToLoad(0, 0, 1)[2], 113);
   EXPECT_EQ(store->SlotToLoad(0, 1, 1)[2], 114);
   EXPECT_EQ(store->SlotToLoad(1, 0, 0)[0], 113);
@@ -382,8 +382,8 @@ TEST(DenseStoreTest, MemoryOfASnapshotIsUsedAgain) {
   }
   std::sort(seen.begin(), seen.end());
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-  // Of chunks with two elements there are the value, two slots and, of the next
-  // version, as many more.
+  // There are chunks with two elements for the value and two slots and, for the
+  // next version, as many again.
   EXPECT_LE(seen.size(), 6u);
 }
 
@@ -424,7 +424,7 @@ TEST(DenseStoreTest, AVersionThatIsHeldNeverChanges) {
   const auto store = MakeThree();
   ASSERT_NE(store, nullptr);
   const auto held = store->newest();
-  // Held by a reader of two elements alone, over the border of two chunks.
+  // Held only by a reader of two elements, across the border of two chunks.
   Buffer piece;
   for (int step = 1; step <= 6; ++step) {
     store->Publish(Fill(*store, static_cast<float>(10 * step)));
@@ -520,7 +520,7 @@ TEST(DenseStoreTest, SlotsLieInPrivateMemory) {
 
 TEST(DenseStoreTest, HeldMemoryIsTheSameWhereverItLies) {
   proto::Declaration declaration;
-  // Multiples of 64 bytes, as the arena gives.
+  // Multiples of 64 bytes, like the arena's memory.
   AddVariable(declaration, "big", {2 * kChunkElements + 16}, 1);
   AddVariable(declaration, "small", {32}, 2);
   const std::vector<proto::Slice> placed = {Place("big", 0, 2 * kChunk + 16),

@@ -14,13 +14,13 @@
 
 namespace holdfast {
 
-// From the rows of one bucket to their places.
+// Maps the rows of one bucket to their places.
 //
-// A hash table in groups of one cache line: 12 places of 4 bytes, and for each
-// a tag of 8 bits of the row's hash, or 0 where the entry is free. Ids are
-// stored in the rows alone, so a search compares them there; some 2 % of
-// searches look at another row first. (The layout is that of F14 in Facebook's
-// Folly; table_index_benchmark compares it with others.)
+// A hash table in groups of one cache line: 12 places of 4 bytes and, for each,
+// a tag of 8 bits of the row's hash, or 0 if the entry is free. Ids are stored
+// only in the rows, so a search compares them there; about 2 % of searches look
+// at another row first. (The layout is that of F14 in Facebook's Folly;
+// table_index_benchmark compares it with others.)
 //
 // An entry is in the first group with room, starting at its home group. Each
 // group counts the entries that passed it because it was full, so a search ends
@@ -47,21 +47,21 @@ class BucketIndex {
   }
 
   // The first place that Find would look at, or `none`: mostly the one that it
-  // returns, so of use for fetching the row.
+  // returns, and so useful for prefetching the row.
   uint32_t Candidate(uint64_t hash, uint32_t none) const {
     return Find(hash, none, [](uint32_t) { return true; });
   }
 
-  // Of the places with the hash's tag the one for which is_it(place) holds, or
-  // `none`.
+  // Among the places with the hash's tag, the one for which is_it(place) is
+  // true, or `none`.
   template <typename IsIt>
   uint32_t Find(uint64_t hash, uint32_t none, IsIt is_it) const {
     const Entry entry = FindEntry(hash, is_it);
     return entry.group == nullptr ? none : entry.group->places[entry.index];
   }
 
-  // Adds an entry that is not there. hash_of(place) is called for those that
-  // are there, when they move; will_ask(place) some time before.
+  // Adds an entry that is not there. Calls hash_of(place) for existing entries
+  // when they move, and will_ask(place) some time before.
   template <typename HashOf, typename WillAsk>
   void Insert(uint64_t hash, uint32_t place, HashOf hash_of, WillAsk will_ask) {
     if (size_ == num_groups_ * kLoad) Grow(hash_of, will_ask);
@@ -75,13 +75,13 @@ class BucketIndex {
         FindEntry(hash, [place](uint32_t other) { return other == place; });
     entry.group->tags[entry.index] = 0;
     for (size_t g = HomeOf(hash); &groups_[g] != entry.group; g = Next(g)) {
-      // One that is at its greatest may stand for more.
+      // A counter at its maximum may stand for more.
       if (groups_[g].passed != kMostPassed) --groups_[g].passed;
     }
     --size_;
   }
 
-  // Calls visit(place) for each entry, in no particular order;
+  // Calls visit(place) for each entry, in no particular order; and
   // will_visit(place) some time before.
   template <typename WillVisit, typename Visit>
   void ForEach(WillVisit will_visit, Visit visit) const {
@@ -94,19 +94,19 @@ class BucketIndex {
 
  private:
   static constexpr size_t kEntries = 12;
-  // Of a group's entries, as many are used on average before the index grows.
+  // How many of a group's entries are used on average before the index grows.
   static constexpr uint32_t kLoad = 10;
   static constexpr uint8_t kMostPassed = 255;
 
   struct alignas(64) Group {
     // 0: the entry is free.
     uint8_t tags[kEntries];
-    // Entries that belong here or before, and are behind.
+    // Entries that have their home here or before and are in a later group.
     uint8_t passed;
     uint8_t unused[3];
     uint32_t places[kEntries];
 
-    // The entries with the tag, as bits.
+    // The entries with the tag, as a bit mask.
     uint32_t Match(uint8_t tag) const {
 #if defined(__SSE2__)
       const __m128i line =
@@ -138,7 +138,7 @@ class BucketIndex {
     const uint8_t tag = hash & 0xff;
     return tag == 0 ? 1 : tag;
   }
-  // By bits that neither the tag nor the bucket has.
+  // From bits that neither the tag nor the bucket uses.
   size_t HomeOf(uint64_t hash) const {
     return (hash >> 18 & 0xffffffff) * num_groups_ >> 32;
   }
@@ -178,7 +178,7 @@ class BucketIndex {
 
   template <typename HashOf, typename WillAsk>
   void Grow(HashOf hash_of, WillAsk will_ask) {
-    // By half: with the double, an index would be half empty at its worst.
+    // Grows by half: if it doubled, an index would be half empty at worst.
     const uint32_t grown = std::max(num_groups_ + 1, num_groups_ * 3 / 2);
     auto* const memory =
         static_cast<Group*>(::operator new(grown * sizeof(Group), kAlignment));

@@ -74,7 +74,7 @@ void BucketStore::Release(uint64_t version) {
       [version](const Held& held) { return held.version == version; });
   CHECK(released != holds_.end());
   if (released != holds_.begin()) {
-    // What the version before has not copied itself is the same here.
+    // Rows that the previous version has not copied itself are the same here.
     Held& before = *std::prev(released);
     for (const auto& stripe : released->copies) {
       if (stripe == nullptr) continue;

@@ -71,9 +71,9 @@ class RowStripe {
 // The rows of a range of buckets, and the copies that keep held versions of
 // them readable.
 //
-// Thread-compatible; besides, several threads may at the same time find, make,
-// change and remove rows, and call BeforeChange, RowsOf and ForEachHeld, if
-// each does so in stripes of its own.
+// Thread-compatible. In addition, several threads may find, make, change and
+// remove rows, and call BeforeChange, RowsOf and ForEachHeld, at the same time
+// if each does so in stripes of its own.
 class BucketStore {
  public:
   BucketStore(size_t floats_per_row, BucketRange buckets);
@@ -101,7 +101,7 @@ class BucketStore {
     return stripe(StripeOfBucket(bucket)).index(bucket).size();
   }
   int64_t rows() const;
-  // Rows that can be made in memory of rows that were removed.
+  // Rows that can be made in the memory of removed rows.
   int64_t free_rows() const;
   // Memory of rows and indexes, without the copies for held versions.
   int64_t bytes() const;
@@ -129,8 +129,8 @@ class BucketStore {
   using Stripes = std::array<std::unique_ptr<RowStripe>, kStripes>;
   struct Held {
     uint64_t version;
-    // The rows of `version` that were changed before the next held version was
-    // made, as they were. Null for stripes that have none.
+    // The rows of `version`, as they were, that were changed before the next
+    // held version was made. Null for stripes without any.
     Stripes copies;
   };
 
@@ -142,16 +142,16 @@ class BucketStore {
   const size_t floats_per_row_;
   // Null for stripes without any of buckets_.
   Stripes stripes_;
-  // By version.
+  // In the order of versions.
   std::vector<Held> holds_;
 };
 
 template <typename Visit>
 void BucketStore::FindMany(absl::Span<const uint64_t> ids, size_t bytes,
                            Visit visit) const {
-  // Stages, each a block behind the one before, so that what a stage reads has
-  // been fetched while the others were at work: the line of the index that is
-  // searched, and the row.
+  // A pipeline of stages, each a block behind the previous one, so that what a
+  // stage reads (the line of the index that is searched, and the row) has been
+  // fetched while the others worked.
   constexpr size_t kBlock = 16;
   struct Search {
     uint64_t hash;
@@ -163,7 +163,7 @@ void BucketStore::FindMany(absl::Span<const uint64_t> ids, size_t bytes,
   Search searches[kStages][kBlock];
   const size_t num_blocks = (ids.size() + kBlock - 1) / kBlock;
   for (size_t turn = 0; turn < num_blocks + kStages - 1; ++turn) {
-    // Calls work(i, search) for each id that has got to a stage.
+    // Calls work(i, search) for each id that has reached a stage.
     const auto at_stage = [&](size_t stage, auto work) {
       if (turn < stage || turn - stage >= num_blocks) return;
       const size_t begin = (turn - stage) * kBlock;
@@ -201,9 +201,9 @@ template <typename Visit>
 void BucketStore::ForEachHeld(uint64_t version, uint32_t bucket,
                               Visit visit) const {
   const uint32_t stripe = StripeOfBucket(bucket);
-  // Whatever has changed since has a higher step. A copy that is as old as
-  // `version` is how the row was then; there is one at most, as those that
-  // later versions keep were made after a change.
+  // Rows that have changed since have a higher step. A copy that is as old as
+  // `version` is the row as it was then; there is at most one, because the
+  // copies that later versions keep were made after a change.
   const auto visit_if_old = [&](const RowHeader* row) {
     if (row->step() <= version) visit(row);
   };

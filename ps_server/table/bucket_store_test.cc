@@ -25,7 +25,7 @@ TEST(RowHeaderTest, StepAndCountAreApart) {
   row.Set(7, RowHeader::kMaxCount);
   EXPECT_EQ(row.step(), 7u);
   EXPECT_EQ(row.count(), 16777215u);
-  // It stays at its greatest.
+  // The count stays at its maximum.
   row.Set(8, uint64_t{1} << 30);
   EXPECT_EQ(row.step(), 8u);
   EXPECT_EQ(row.count(), 16777215u);
@@ -78,12 +78,13 @@ TEST(RowSlabTest, LargeRows) {
   }
 }
 
-// All entries in one bucket, whose index grows from nothing and is searched,
-// with hashes that differ little or not at all in what the index looks at.
+// All entries are in one bucket, whose index grows from nothing and is
+// searched, with hashes that differ little or not at all in the bits that the
+// index uses.
 TEST(BucketIndexTest, FindsWhatIsThere) {
   for (const uint64_t differs :
        {uint64_t{1}, uint64_t{1} << 18, uint64_t{1} << 45, uint64_t{1} << 12}) {
-    // By place.
+    // Indexed by place.
     std::vector<uint64_t> hashes;
     std::map<uint32_t, uint64_t> there;
     BucketIndex index;
@@ -120,7 +121,7 @@ TEST(BucketIndexTest, FindsWhatIsThere) {
   }
 }
 
-// What the rows are to be: by id, the step and the value.
+// The expected rows: by id, the step and the value.
 using Rows = std::map<uint64_t, std::pair<uint64_t, float>>;
 
 class Bench {
@@ -143,7 +144,7 @@ class Bench {
     store.BeforeChange(hash, store.StripeOf(hash).Find(hash, id));
     store.StripeOf(hash).Erase(hash, id);
   }
-  // As ForEachHeld tells of the buckets of ids below 40.
+  // What ForEachHeld visits in the buckets of ids below 40.
   Rows Held(uint64_t version) const {
     std::set<uint32_t> buckets;
     for (uint64_t id = 0; id < 40; ++id) buckets.insert(BucketOfRow(id));
@@ -171,7 +172,7 @@ TEST(BucketStoreTest, FindsManyInTheirOrder) {
     size_t next = 0;
     bench.store.FindMany(ids, 20, [&](size_t i, const RowHeader* row) {
       ASSERT_EQ(i, next++);
-      // Which are squares is known.
+      // Only squares were inserted.
       const auto root = static_cast<uint64_t>(std::sqrt(ids[i]) + 0.5);
       ASSERT_EQ(row != nullptr, root * root == ids[i] && root < 1000);
       if (row != nullptr) {
@@ -216,7 +217,7 @@ TEST(BucketStoreTest, HeldVersionsByHand) {
   EXPECT_EQ(bench.store.FindHeld(1, 3), nullptr);
   EXPECT_EQ(bench.store.FindHeld(2, 2)->floats()[0], 20);
   EXPECT_GT(bench.store.held_bytes(), 0);
-  // What version 1 needs of what 2 has copied stays.
+  // Copies of version 2 that version 1 needs stay.
   bench.store.Release(2);
   EXPECT_THAT(bench.Held(1),
               ElementsAre(Pair(1, Pair(1, 10)), Pair(2, Pair(1, 20))));
@@ -233,7 +234,7 @@ TEST(BucketStoreTest, CopiesNothingButTheFirstChange_B11) {
   const int64_t one = bench.store.held_bytes();
   EXPECT_GT(one, 0);
   for (uint64_t step = 3; step < 100; ++step) bench.Write(5, step, step);
-  // Those that are made since are not copied either.
+  // Rows that were made since then are not copied either.
   bench.Write(1000, 100, 1);
   bench.Write(1000, 101, 2);
   EXPECT_EQ(bench.store.held_bytes(), one);

@@ -14,14 +14,14 @@
 namespace holdfast {
 
 // The ids that steps have touched in a table, and removed from it, for
-// checkpoints that have only what changed (docs/protocol/tables.md).
+// checkpoints that contain only what changed (docs/protocol/tables.md).
 //
-// They are kept by periods between versions at which somebody asked. A period
-// that has ended never changes, so another thread may read it, also when it has
-// been forgotten here.
+// They are kept in periods between the versions for which Since was called. A
+// period that has ended never changes, so another thread may read it, even
+// after it has been forgotten here.
 //
-// Thread-compatible; besides, several threads may call Add at the same time for
-// different stripes.
+// Thread-compatible. In addition, several threads may call Add at the same time
+// for different stripes.
 class ChangeLog {
  public:
   enum Kind { kRow, kCandidate, kRemovedRow, kRemovedCandidate };
@@ -30,7 +30,7 @@ class ChangeLog {
   // What happened between two versions.
   class Period {
    public:
-    // In no particular order; an id may be there several times.
+    // In no particular order; an id may occur several times.
     const std::vector<uint64_t>& ids(uint32_t stripe, Kind kind) const {
       return ids_[stripe][kind];
     }
@@ -43,13 +43,13 @@ class ChangeLog {
   };
   using Periods = std::vector<std::shared_ptr<const Period>>;
 
-  // Keeps what happens after `version`, which is the newest. Forgets what was
-  // kept before.
+  // Begins to record what happens after `version`, the newest one. Forgets what
+  // was recorded before.
   void Begin(GlobalStep version);
-  // Forgets what was kept, and keeps nothing until Since is called.
+  // Forgets what was recorded, and records nothing until Since is called.
   void Pause();
 
-  // Whether a row or candidate of that step is to be added when it is touched.
+  // Whether a row or candidate of that step must be added when it is touched.
   bool IsFirstTouch(uint64_t step) const {
     return open_ != nullptr && step <= open_since_.value();
   }
@@ -57,24 +57,24 @@ class ChangeLog {
     if (open_ != nullptr) open_->ids_[stripe][kind].push_back(id);
   }
 
-  // What happened between `since` and `version`, which is the newest; absent
-  // where that is not known. `since` must be a version that Begin or this was
-  // called with.
+  // What happened between `since` and `version`, the newest one; nullopt if
+  // that is not known. `since` must be a version with which Begin or this
+  // method was called.
   std::optional<Periods> Since(GlobalStep since, GlobalStep version);
   // Forgets what happened up to `version`.
   void Forget(GlobalStep version);
 
-  // That are kept.
+  // The number of ids that are kept.
   int64_t num_ids() const;
-  // Memory for one id, at most.
+  // The maximum memory for one id.
   static constexpr int64_t kBytesPerId = 2 * sizeof(uint64_t);
 
  private:
   bool begun_ = false;
-  // What happened after it is kept.
+  // What happened after this version is kept.
   GlobalStep since_;
   Periods ended_;
-  // Null: nothing is kept.
+  // Null: nothing is being recorded.
   std::shared_ptr<Period> open_;
   GlobalStep open_since_;
 };

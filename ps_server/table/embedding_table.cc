@@ -17,27 +17,27 @@ namespace holdfast {
 
 namespace {
 
-// Other than a float, it may lie anywhere, and beside anything.
+// Unlike a float, it may have any alignment and alias anything.
 using UnalignedFloat = float __attribute__((aligned(1), may_alias));
 
-// Rows of a step or a read from which on helpers are called
-// (ps_server/shard/apply_step.cc has the reason).
+// The number of rows of a step or a read from which helpers are called
+// (ps_server/shard/apply_step.cc gives the reason).
 constexpr size_t kWorthHelpers = 4096;
 
-// Rows that a thread reads at a time: some 50 us of work.
+// Rows that a thread reads at a time: about 50 us of work.
 constexpr size_t kReadAtATime = 1024;
 
-// Bytes of an index for each of its rows, at most: a line of 64 for 10 rows,
-// and half as much again just after it has grown.
+// The maximum number of bytes of an index for each of its rows: a line of 64
+// for 10 rows, and half as much again just after it has grown.
 constexpr int64_t kIndexBytesPerRow = 10;
 
-// Fewer changed ids are kept, however small the table is.
+// Up to this many changed ids are kept, however small the table is.
 constexpr int64_t kManyChanges = 4096;
 
 }  // namespace
 
-// The gradients of a step by stripe; within a stripe by push, in the order of
-// S; of a push in the order of ids.
+// The gradients of a step, sorted by stripe; within a stripe by push, in the
+// order of S; within a push by id.
 class EmbeddingTable::SortedItems {
  public:
   explicit SortedItems(const RowSum& sum)
@@ -47,7 +47,7 @@ class EmbeddingTable::SortedItems {
         size_ += part->ids().size();
       }
     }
-    // Not cleared first, as vectors would be.
+    // Arrays, because a vector would clear its memory first.
     items_.reset(new Item[size_]);
     const std::unique_ptr<uint8_t[]> stripes(new uint8_t[size_]);
     static_assert(kStripes <= 256);
@@ -85,7 +85,7 @@ class EmbeddingTable::SortedItems {
     return {items_.get() + BeginOf(stripe),
             BeginOf(stripe + 1) - BeginOf(stripe)};
   }
-  // Where those of each push begin in Of(stripe).
+  // Where the items of each push begin in Of(stripe).
   std::vector<size_t> RunsOf(uint32_t stripe) const {
     std::vector<size_t> runs(begins_.begin() + stripe * num_terms_,
                              begins_.begin() + (stripe + 1) * num_terms_);
@@ -98,15 +98,15 @@ class EmbeddingTable::SortedItems {
   size_t BeginOf(uint32_t stripe) const { return begins_[stripe * num_terms_]; }
 
   const size_t num_terms_;
-  // By stripe, by push; and the end.
+  // Indexed by stripe and push; the end follows.
   std::vector<size_t> begins_;
   size_t size_ = 0;
   std::unique_ptr<Item[]> items_;
 };
 
 // Works on rows at one step, on one stripe after the other. Keeps its memory
-// from stripe to stripe: processes have one heap, for whose lock threads would
-// wait.
+// from stripe to stripe, because threads would wait for the lock of the
+// process's heap.
 class EmbeddingTable::StripeUpdate {
  public:
   StripeUpdate(EmbeddingTable* table, uint64_t version, const RowSum& sum,
@@ -139,13 +139,14 @@ class EmbeddingTable::StripeUpdate {
     }
   }
 
-  // Of all stripes that it has worked on.
+  // The totals of all stripes that it has worked on.
   const RowTotals& totals() const { return totals_; }
 
  private:
   static bool ById(const Item& a, const Item& b) { return a.id < b.id; }
 
-  // Makes one run of all, in which those of one id are in the order of S.
+  // Merges all items into one run, in which items of the same id are in the
+  // order of S.
   absl::Span<const Item> Merge(uint32_t stripe, SortedItems* sorted) {
     const absl::Span<Item> items = sorted->Of(stripe);
     if (sorted->num_terms() <= 1) return items;
@@ -182,7 +183,7 @@ class EmbeddingTable::StripeUpdate {
     table_.rows_.store.FindMany(
         ids_, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
         [&](size_t i, RowHeader* row) {
-          // Gradients lie in the order of ids, across all stripes.
+          // Gradients are in the order of ids, across all stripes.
           constexpr size_t kAhead = 8;
           const size_t ahead = std::min(begins_[i] + kAhead, items.size() - 1);
           const auto* const next =
@@ -195,7 +196,7 @@ class EmbeddingTable::StripeUpdate {
     Flush();
   }
 
-  // `items`: of one id, whose row is `row` if it has one.
+  // `items`: those of one id, whose row is `row` if it has one.
   void Touch(RowHeader* row, absl::Span<const Item> items) {
     const uint64_t id = items[0].id;
     const uint64_t hash = HashRowId(id);
@@ -213,7 +214,7 @@ class EmbeddingTable::StripeUpdate {
     if (pending_.size() == at_a_time_) Flush();
   }
 
-  // The row of an id that has none, or null where it is not admitted.
+  // Makes the row of an id that has none; returns null if it is not admitted.
   RowHeader* Admit(uint64_t hash, uint64_t id, uint64_t pushes) {
     const uint32_t min_count = table_.declared_.min_count();
     if (min_count > 1) {
@@ -243,10 +244,10 @@ class EmbeddingTable::StripeUpdate {
     return row;
   }
 
-  // The sum of a row's gradients, as Optimizer::Apply forms it of a variable's
-  // elements: where not all pushes have the row, the others add a 0.
+  // Sums a row's gradients as Optimizer::Apply does for a variable's elements:
+  // pushes that do not have the row add a 0.
   void AddUp(absl::Span<const Item> items, float* sum) const {
-    // The one number that leaves all others as they are when it is added.
+    // The only number that leaves every other unchanged when it is added.
     std::fill_n(sum, length_, -0.0f);
     for (const Item& item : items) {
       const auto* const gradient =
@@ -295,7 +296,7 @@ class EmbeddingTable::StripeUpdate {
     }
   }
 
-  // Removes rows of a bucket until it has no more than it may.
+  // Removes rows of a bucket until it has no more than it may have.
   void KeepCap(uint32_t bucket, Part* part) {
     const uint32_t cap = table_.cap();
     const BucketStore& store = part->store;
@@ -348,13 +349,13 @@ class EmbeddingTable::StripeUpdate {
   const ApplyRowsOptions& options_;
   const size_t length_;
   const size_t at_a_time_;
-  // The stripe that is worked on.
+  // The stripe that is being worked on.
   uint32_t stripe_ = 0;
   std::vector<Item> merged_;
   std::vector<uint64_t> ids_;
-  // By id, and the end.
+  // Indexed by id; the end follows.
   std::vector<size_t> begins_;
-  // Rows whose gradients are known, and these.
+  // Rows whose gradients are summed but not applied yet, and these gradients.
   std::vector<float*> pending_;
   std::vector<float> gradients_;
   // Buckets of the stripe with rows that the step touches.
@@ -387,9 +388,9 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   if (table->MaxBytes() > options.max_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "table \"", declared.name(), "\": max_rows ", declared.max_rows(),
-        " are up to ", table->MaxRows(), " rows on this ps, of ",
-        table->MaxBytes(), " bytes in all, and it may have ", options.max_bytes,
-        ": give the ps more memory, or declare fewer rows"));
+        " means up to ", table->MaxRows(), " rows on this ps, of ",
+        table->MaxBytes(), " bytes in all, but the table may have only ",
+        options.max_bytes, ": give the ps more memory, or declare fewer rows"));
   }
   return table;
 }
@@ -442,8 +443,8 @@ int64_t EmbeddingTable::BytesPerRow() const {
 int64_t EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values,
                              ThreadPool* threads) const {
   const size_t length = declared_.row_length();
-  // The number of rows that exist. Those that do not are counted, as they cost
-  // more than a count anyway.
+  // Returns the number of rows that exist. Those that do not are counted,
+  // because they cost more than the counting anyway.
   const auto work = [&](size_t piece) {
     size_t absent = 0;
     const absl::Span<const uint64_t> some =
@@ -502,7 +503,7 @@ int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
 
 absl::Status EmbeddingTable::CheckRoom(int64_t more_rows,
                                        int64_t others_bytes) const {
-  // Room for all that it may have was there at the beginning.
+  // There was room for all permitted rows from the beginning.
   if (declared_.has_max_rows()) return absl::OkStatus();
   const int64_t grown =
       std::max<int64_t>(0, more_rows - rows_.store.free_rows());
@@ -637,11 +638,11 @@ absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
   };
   const uint64_t hash = HashRowId(id);
   if (!buckets().Contains(BucketOfHash(hash))) {
-    return error("is of bucket ", BucketOfHash(hash),
+    return error("is in bucket ", BucketOfHash(hash),
                  ", which is not on this ps");
   }
   if (floats.size() != this->floats(kind)) {
-    return error("has ", floats.size(), " float32, and is to have ",
+    return error("has ", floats.size(), " float32, must have ",
                  this->floats(kind));
   }
   if (step > RowHeader::kMaxStep || count > RowHeader::kMaxCount) {
@@ -653,7 +654,7 @@ absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
   if (stripe.Find(hash, id) != nullptr ||
       (kind == Kind::kCandidate &&
        rows_.store.StripeOf(hash).Find(hash, id) != nullptr)) {
-    return error("is there twice");
+    return error("occurs twice");
   }
   RowHeader* const row = stripe.Insert(hash, id);
   row->Set(step, count);

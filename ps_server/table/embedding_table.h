@@ -36,34 +36,35 @@ namespace holdfast {
 
 // A push that counts.
 struct RowTerm {
-  // Its rows, in as many parts as they came in, which share none and stand in
-  // the order of ids. Must outlive the step.
+  // Its rows, in the parts in which they came. The parts share no rows and are
+  // in the order of ids. They must outlive the step.
   std::vector<const ReceivedRows*> parts;
   // 0 or above.
   float weight = 0;
 };
 
-// The pushes that make a step, in the order of S.
+// The pushes that make up a step, in the order of S.
 struct RowSum {
   std::vector<RowTerm> terms;
-  // Above 0, finite.
+  // Above 0 and finite.
   float divisor = 1;
 };
 
 struct ApplyRowsOptions {
   // As ApplyOptions::clip_value (ps_server/shard/apply_step.h).
   std::optional<float> clip_value;
-  // Threads for large steps. Null: the caller's does all.
+  // Threads that help with large steps. Null: the caller's thread does all the
+  // work.
   ThreadPool* threads = nullptr;
   Simd simd = BestSimd();
 };
 
-// What the steps of a table have done to its rows since it was made; for those
-// who watch it.
+// What the steps of a table have done to its rows since it was made, for
+// monitoring.
 struct RowTotals {
-  // Rows that were made; that were removed, as no step touched them for so
-  // long; and that were removed, as their bucket was full. Candidates count
-  // nowhere.
+  // Rows that were made; that were removed because no step had touched them for
+  // expire_after_steps; and that were removed because their bucket was full.
+  // Candidates are not counted.
   int64_t admissions = 0;
   int64_t expirations = 0;
   int64_t evictions = 0;
@@ -72,8 +73,8 @@ struct RowTotals {
 // The rows of an embedding table in a range of buckets
 // (docs/protocol/tables.md).
 //
-// The state follows from the declaration, the seed and the steps alone;
-// totals() are no part of it. Steps work on single rows and buckets, so it does
+// The state, which does not include totals(), follows from the declaration, the
+// seed and the steps alone. Steps work on single rows and buckets, so it does
 // not depend on the range of buckets, on threads, or on what was read.
 //
 // Thread-compatible. A TableSnapshot may be used by other threads at the same
@@ -97,7 +98,7 @@ class EmbeddingTable {
   // `optimizer`: the one that `declared` refers to.
   // Errors: INVALID_ARGUMENT for a declaration that breaks rules, or an
   // optimizer or initializer that a table cannot have; RESOURCE_EXHAUSTED when
-  // as many rows as declared do not fit in max_bytes. All name the table.
+  // the declared number of rows does not fit in max_bytes. All name the table.
   static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
       const proto::EmbeddingTable& declared, const proto::Optimizer& optimizer,
       const Options& options);
@@ -108,8 +109,8 @@ class EmbeddingTable {
   int64_t rows() const { return rows_.store.rows(); }
   int64_t candidates() const { return candidates_.store.rows(); }
   const RowTotals& totals() const { return totals_; }
-  // Memory of rows, candidates, indexes and changed ids; and of copies for held
-  // versions.
+  // Memory of rows, candidates, indexes and changed ids; memory of copies for
+  // held versions.
   int64_t bytes() const {
     return rows_.store.bytes() + candidates_.store.bytes() +
            changes_.num_ids() * ChangeLog::kBytesPerId;
@@ -119,9 +120,9 @@ class EmbeddingTable {
   }
 
   // Writes the values of rows, which must belong to buckets(), one after the
-  // other. Writes the first values of a row that does not exist, and does not
-  // make it. Returns how many of them exist. `threads`: for many rows. Null:
-  // the caller's does all.
+  // other. For a row that does not exist, writes its first values and does not
+  // make it. Returns how many of the rows exist. `threads`: help with many
+  // rows. Null: the caller's thread does all the work.
   int64_t Read(absl::Span<const uint64_t> ids, float* values,
                ThreadPool* threads = nullptr) const;
   // The same, as of a held version.
@@ -130,17 +131,17 @@ class EmbeddingTable {
 
   // The number of `ids` without a row.
   int64_t CountAbsent(absl::Span<const uint64_t> ids) const;
-  // Whether `more_rows` further rows are certain to fit, beside `others_bytes`
-  // of tables that share its max_bytes. To be called before a push is
+  // Checks that `more_rows` further rows are certain to fit, beside
+  // `others_bytes` of tables that share its max_bytes. Call it before a push is
   // acknowledged, with all rows that acknowledged pushes may still make.
   // Errors: FAILED_PRECONDITION, naming table, rows and bytes.
   absl::Status CheckRoom(int64_t more_rows, int64_t others_bytes = 0) const;
-  // What a further row takes at most.
+  // The maximum number of bytes that a further row takes.
   int64_t BytesPerRow() const;
-  // What all rows that it may have take at most; 0 without max_rows.
+  // The maximum number of bytes that max_rows rows take; 0 without max_rows.
   int64_t MaxBytes() const;
 
-  // Makes the next version, as docs/protocol/tables.md says under "A step".
+  // Makes the next version, as described in docs/protocol/tables.md, "A step".
   // Cannot fail.
   void ApplyStep(const RowSum& sum, const proto::StepScalars& scalars,
                  const ApplyRowsOptions& options);
@@ -148,17 +149,18 @@ class EmbeddingTable {
   // Holds the newest version, until it has been released as often as held.
   GlobalStep Hold();
   void Release(GlobalStep version);
-  // Holds the newest version for other threads. It is released at the step, or
-  // the snapshot, after the last copy of the handle is gone.
+  // Holds the newest version for other threads. It is released at the first
+  // step or snapshot after the last copy of the handle is gone.
   //
-  // `since`: a version with a snapshot, or that KeepChanges was called at. The
-  // ids that were removed after it are listed, and with `changes`, there are
-  // only the rows that were touched. Where it is not known what has changed,
-  // there are all rows and no such list.
+  // `since`: a version of which a snapshot was taken, or at which KeepChanges
+  // was called. The snapshot lists the ids that were removed after it and, with
+  // `changes`, has only the rows that were touched. If it is not known what has
+  // changed, it has all rows and no such list.
   TableSnapshot Snapshot(std::optional<GlobalStep> since = std::nullopt,
                          bool changes = false);
-  // From the next step on keeps the ids that are touched or removed, until
-  // there are so many that all rows are better; then from the next snapshot on.
+  // Records the ids that are touched or removed, from the next step on. Stops
+  // when there are so many that saving all rows is better, and begins again at
+  // the next snapshot.
   void KeepChanges() { changes_.Begin(version_); }
   // Forgets what steps up to `version` have changed.
   void ForgetChanges(GlobalStep version) { changes_.Forget(version); }
@@ -168,8 +170,8 @@ class EmbeddingTable {
   std::vector<const RowHeader*> Sorted(
       Kind kind, uint32_t bucket,
       std::optional<GlobalStep> held = std::nullopt) const;
-  // Floats of each row that Sorted returns: values and slots; candidates have
-  // none.
+  // The number of floats of each row that Sorted returns: values and slots;
+  // candidates have none.
   size_t floats(Kind kind) const {
     return kind == Kind::kRow ? rule_->floats() : 0;
   }
@@ -181,8 +183,8 @@ class EmbeddingTable {
   // range.
   absl::Status Load(Kind kind, uint64_t id, uint64_t step, uint32_t count,
                     absl::Span<const float> floats);
-  // The same for a row with values from elsewhere: with first slots, and step
-  // and count 0.
+  // The same for a row whose values are from elsewhere: it gets first slots,
+  // step 0 and count 0.
   absl::Status LoadValues(uint64_t id, absl::Span<const float> values);
   void SetVersion(GlobalStep version) { version_ = version; }
 
@@ -191,16 +193,16 @@ class EmbeddingTable {
   std::string BucketDigest(uint32_t bucket) const;
 
  private:
-  // (step, id), by stripe, by bucket.
+  // (step, id), indexed by stripe and bucket.
   using Dated = std::pair<uint64_t, uint64_t>;
   using ByBucket =
       std::array<absl::flat_hash_map<uint32_t, std::vector<Dated>>, kStripes>;
 
   // The rows, or the candidates.
   struct Part {
-    // In shared_.
+    // Refers to a member of shared_.
     BucketStore& store;
-    // The least recently touched rows of a full bucket, at the time when it was
+    // The least recently touched rows of each full bucket, as of when it was
     // last searched for them; the oldest last. Saves searching the bucket for
     // each row that it gains. Entries of rows that have been touched or removed
     // since are skipped.
@@ -221,11 +223,11 @@ class EmbeddingTable {
                  RowInitializer initializer, std::unique_ptr<RowRule> rule,
                  const Options& options);
 
-  // Most rows of a bucket, and most candidates.
+  // The maximum number of rows, and of candidates, of a bucket.
   uint32_t cap() const;
-  // Of all buckets; 0 without max_rows.
+  // The maximum number of rows of all buckets; 0 without max_rows.
   int64_t MaxRows() const;
-  // Each bucket is swept for expired rows once in so many steps.
+  // The number of steps in which each bucket is swept once for expired rows.
   uint32_t sweep_period() const;
   // The first bucket from `begin` on that the step making `version` sweeps.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
@@ -244,7 +246,7 @@ class EmbeddingTable {
   Part candidates_;
   GlobalStep version_;
   RowTotals totals_;
-  // By version, how often it is held.
+  // How often each version is held.
   std::map<GlobalStep, int> holds_;
   ChangeLog changes_;
 };

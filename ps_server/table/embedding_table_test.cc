@@ -41,7 +41,8 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
 using State = std::vector<std::tuple<EmbeddingTable::Kind, uint64_t, uint64_t,
                                      uint32_t, std::vector<float>>>;
 
-// All that tables with parts of the buckets have, in the order of buckets.
+// The whole state of tables that each have part of the buckets, in the order of
+// buckets.
 State StateOf(const std::vector<std::unique_ptr<EmbeddingTable>>& parts) {
   State state;
   for (const auto& table : parts) {
@@ -71,7 +72,7 @@ std::string DigestOf(
   return DigestOfTable(parts[0]->declared(), digests);
 }
 
-// The buckets on so many ps.
+// The table's buckets on `num_ps` ps.
 std::vector<std::unique_ptr<EmbeddingTable>> MakeParts(
     const proto::EmbeddingTable& declared, const std::string& optimizer,
     uint32_t num_ps) {
@@ -85,7 +86,8 @@ std::vector<std::unique_ptr<EmbeddingTable>> MakeParts(
   return parts;
 }
 
-// A dense variable "t" [rows, length] and the code of dense steps.
+// A dense variable "t" [rows, length] that is trained by the code of dense
+// steps.
 class Dense {
  public:
   Dense(int64_t rows, uint32_t length, const proto::Initializer& initializer,
@@ -241,7 +243,8 @@ TEST(EmbeddingTableTest, ReadsMakeNothing_B1) {
   table->Read(ids, values.data());
   EXPECT_EQ(table->rows(), 1);
   EXPECT_EQ(table->bytes(), bytes);
-  // What it has read is what is there once the row is made: a gradient of 0.
+  // The values read are those of the row once it is made, here by a gradient of
+  // 0.
   const std::vector<float> first(values.end() - 4, values.end());
   Step(table.get(), {{{ids.back(), {0, 0, 0, 0}}}}, Rate(1));
   EXPECT_EQ(table->rows(), 2);
@@ -284,9 +287,9 @@ TEST(EmbeddingTableTest, ARowIsAdmittedByItsNthPush_B7) {
   EXPECT_EQ(table->Sorted(kRow, BucketOfRow(9))[0]->count(), 5u);
 }
 
-// Each row goes at the first sweep of its bucket that finds it 100 steps old or
-// older: buckets are swept every 25 steps, bucket b at versions of which b is
-// the remainder. Candidates likewise.
+// Each row is removed at the first sweep of its bucket that finds it 100 steps
+// old or older: buckets are swept every 25 steps, bucket b at versions whose
+// remainder is b. Candidates likewise.
 TEST(EmbeddingTableTest, ExpiresAtFixedSteps_B8) {
   for (const std::string min_count : {"", " min_count: 1000"}) {
     const auto table =
@@ -332,8 +335,7 @@ std::vector<uint64_t> IdsIn(const EmbeddingTable& table, uint32_t bucket) {
 }
 
 TEST(EmbeddingTableTest, TheLeastRecentlyTouchedGoFirst_B9) {
-  // Three rows a bucket, and what is beyond a multiple of 16,384 does not
-  // count.
+  // Three rows per bucket; what exceeds a multiple of 16,384 does not count.
   const auto table = MakeEmbeddingTable(Declared(1, "max_rows: 49152"),
                                         "learning_rate: 1 sgd {}");
   const std::vector<uint64_t> ids = IdsOf(77, 8);
@@ -533,8 +535,8 @@ TEST(EmbeddingTableTest, ThreadsChangeNothing_B10) {
   EXPECT_EQ(also, values);
 }
 
-// By hand: of 3 ids the read of which finds 1 row, 1 becomes a row at the third
-// push, and a row that is loaded was not admitted.
+// By hand: a read of 3 ids finds 1 row, 1 id becomes a row at its third push,
+// and a row that is loaded counts as not admitted.
 TEST(EmbeddingTableTest, CountsAdmissionsAndTheRowsThatReadsFind) {
   const auto table = MakeEmbeddingTable(Declared(1, "min_count: 3"),
                                         "learning_rate: 1 sgd {}");
@@ -558,7 +560,7 @@ TEST(EmbeddingTableTest, CountsAdmissionsAndTheRowsThatReadsFind) {
 }
 
 // Every row that has been made is there, has expired, or was evicted;
-// candidates that go count nowhere.
+// candidates that are removed are not counted.
 TEST(EmbeddingTableTest, CountsWhatExpiresAndWhatIsEvicted) {
   const auto table = MakeEmbeddingTable(
       Declared(1, "min_count: 2 expire_after_steps: 4 max_rows: 49152"),
@@ -576,7 +578,7 @@ TEST(EmbeddingTableTest, CountsWhatExpiresAndWhatIsEvicted) {
   EXPECT_EQ(table->candidates(), 3);
   EXPECT_EQ(table->totals().evictions, 2);
   EXPECT_EQ(table->totals().expirations, 0);
-  // The rows of step 1 go at step 5, the candidates of step 2 at step 6.
+  // The rows of step 1 expire at step 5, the candidates of step 2 at step 6.
   for (int step = 3; step <= 5; ++step) Step(table.get(), {}, Rate(1));
   EXPECT_EQ(table->rows(), 0);
   EXPECT_EQ(table->totals().expirations, 3);
@@ -587,8 +589,8 @@ TEST(EmbeddingTableTest, CountsWhatExpiresAndWhatIsEvicted) {
   EXPECT_EQ(table->totals().evictions, 2);
 }
 
-// The digest of one row by hand: id 1 and the value -1, little-endian; those of
-// all other buckets are of nothing.
+// The digest of one row by hand: id 1 and the value -1, little-endian; the
+// digests of all other buckets are of nothing.
 TEST(EmbeddingTableTest, DigestByHand) {
   auto parts = MakeParts(Declared(1, ""), "learning_rate: 1 sgd {}", 1);
   Step(parts[0].get(), {{{1, {1}}}}, Rate(1));
@@ -639,7 +641,7 @@ TEST(EmbeddingTableTest, HeldVersionsAreAsTheyWere_B11) {
                   std::vector<float>(ids.size())};
         table->Read(ids, copy.values.data());
         held.emplace(table->Hold(), copy);
-        // Twice: it takes as many releases.
+        // Held twice, so it takes two releases.
         if (random() % 2 == 0) held.emplace(table->Hold(), copy);
       }
       if (!held.empty() && random() % 3 == 0) {
@@ -660,8 +662,8 @@ TEST(EmbeddingTableTest, HeldVersionsAreAsTheyWere_B11) {
   }
 }
 
-// Rows and candidates written from a held version, loaded on another number of
-// ps, go on as if nothing had been.
+// Rows and candidates that were written from a held version and loaded on
+// another number of ps go on as if nothing had happened.
 TEST(EmbeddingTableTest, LoadedOnAnotherNumberOfPs_B14) {
   const proto::EmbeddingTable declared = Declared(
       2,
@@ -722,10 +724,9 @@ TEST(EmbeddingTableTest, WhatCannotBeLoaded) {
     return std::string(status.message());
   };
   EXPECT_TRUE(table->Load(kRow, 1, 1, 1, floats).ok());
-  EXPECT_THAT(error(1, 1, 1, 4),
-              HasSubstr("table \"t\": row 1 is there twice"));
-  EXPECT_THAT(error(2, 1, 1, 3), HasSubstr("has 3 float32, and is to have 4"));
-  EXPECT_THAT(error(0, 1, 1, 4), HasSubstr("of bucket 0, which is not on"));
+  EXPECT_THAT(error(1, 1, 1, 4), HasSubstr("table \"t\": row 1 occurs twice"));
+  EXPECT_THAT(error(2, 1, 1, 3), HasSubstr("has 3 float32, must have 4"));
+  EXPECT_THAT(error(0, 1, 1, 4), HasSubstr("is in bucket 0, which is not on"));
   EXPECT_THAT(error(2, uint64_t{1} << 40, 1, 4), HasSubstr("out of range"));
   EXPECT_THAT(error(2, 1, 1 << 24, 4), HasSubstr("out of range"));
   EXPECT_EQ(table->rows(), 1);
@@ -760,7 +761,7 @@ TEST(EmbeddingTableTest, ATableThatMayEvictHasItsRoomAtTheBeginning) {
       EmbeddingTable::Create(declared, optimizer, options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("table \"t\": max_rows 16384 are up to 16384 rows on "
+              HasSubstr("table \"t\": max_rows 16384 means up to 16384 rows on "
                         "this ps, of 557056 bytes in all"));
   options.max_bytes += 1;
   const absl::StatusOr<std::unique_ptr<EmbeddingTable>> table =

@@ -17,16 +17,16 @@ absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
         absl::StrCat("table \"", table.name(), "\": ", what...));
   };
   if (num_rows > table.max_rows_per_push()) {
-    return error("a push of ", num_rows, " rows, where max_rows_per_push is ",
+    return error("a push of ", num_rows, " rows, but max_rows_per_push is ",
                  table.max_rows_per_push());
   }
   if (encoding != proto::EXACT && encoding != table.push()) {
     return error("gradients in encoding ", static_cast<int>(encoding),
-                 ", declared is ", proto::Encoding_Name(table.push()));
+                 ", declared ", proto::Encoding_Name(table.push()));
   }
   const size_t length = table.row_length();
   const size_t row_bytes = EncodedRowBytes(encoding, length);
-  // Below 2^48: neither factor is greater than 2^30 and 2^18.
+  // The product is below 2^48: the factors are at most 2^30 and 2^18.
   if (gradients.size() != num_rows * row_bytes) {
     return error("gradients of ", gradients.size(), " bytes for ", num_rows,
                  " rows of ", table.row_length(), " float32");
@@ -38,7 +38,7 @@ absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
   rows.ids_ = *std::move(decoded);
   for (const uint64_t id : rows.ids_) {
     if (!buckets.Contains(BucketOfRow(id))) {
-      return error("row ", id, " is of bucket ", BucketOfRow(id),
+      return error("row ", id, " is in bucket ", BucketOfRow(id),
                    ", which is not on this ps");
     }
   }

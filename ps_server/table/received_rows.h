@@ -15,30 +15,30 @@
 
 namespace holdfast {
 
-// Beside its gradient a received row takes its id and a pointer.
+// Memory of a received row in addition to its gradient: its id and a pointer.
 inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 
 // The gradients of one push for rows of one table, as they came, and where each
-// row's lies.
+// row's gradient is.
 //
 // Immutable, and so thread-safe.
 class ReceivedRows {
  public:
-  // `ids` as common/tensor/row_ids.h encodes them; `gradients`: in `encoding`,
-  // which is EXACT or the declared one, row after row in the order of ids, in
-  // spans that may cut rows and elements. Values may be any number, and no
-  // number, as in dense gradients. Errors: INVALID_ARGUMENT, naming the table
-  // and what does not fit: more rows than declared, ids that do not parse or
-  // are not of `buckets`, gradients of another size.
+  // `ids`: encoded as in common/tensor/row_ids.h. `gradients`: in `encoding`,
+  // row after row in the order of ids, in spans that may cut rows and elements.
+  // Values may be any float, including NaN, as in dense gradients. Errors:
+  // INVALID_ARGUMENT, naming the table and what does not fit: an encoding other
+  // than EXACT or the declared one, more rows than declared, ids that do not
+  // parse or do not belong to `buckets`, gradients of the wrong size.
   static absl::StatusOr<ReceivedRows> Parse(
       const proto::EmbeddingTable& table, BucketRange buckets,
       uint64_t num_rows, absl::string_view ids, Buffer gradients,
       proto::Encoding encoding = proto::EXACT);
 
-  // In rising order.
+  // In ascending order.
   absl::Span<const uint64_t> ids() const { return ids_; }
-  // float32 of the length of a row, at any alignment, decoded where it came
-  // otherwise.
+  // float32 of the length of a row, at any alignment; decoded if it came in
+  // another encoding.
   const void* gradient(size_t row) const { return gradients_[row]; }
 
  private:
@@ -47,7 +47,7 @@ class ReceivedRows {
   std::vector<uint64_t> ids_;
   Buffer data_;
   std::vector<const void*> gradients_;
-  // Copies of the rows that lie in several spans; or all rows, decoded.
+  // Copies of the rows that extend over several spans; or all rows, decoded.
   std::vector<std::unique_ptr<char[]>> whole_;
 };
 

@@ -70,16 +70,16 @@ TEST(ReceivedRowsTest, WhatDoesNotFit_B12) {
     return std::string(status.message());
   };
   EXPECT_THAT(error({1, 2, 3, 4}, 4, 8),
-              HasSubstr("a push of 4 rows, where max_rows_per_push is 3"));
+              HasSubstr("a push of 4 rows, but max_rows_per_push is 3"));
   EXPECT_THAT(error({1}, 1'000'000'000, 2),
               HasSubstr("a push of 1000000000 rows"));
   EXPECT_THAT(error({1, 2}, 2, 3),
               HasSubstr("gradients of 12 bytes for 2 rows of 2 float32"));
   EXPECT_THAT(error({1}, 2, 4), HasSubstr("too few for the ids of 2 rows"));
   EXPECT_THAT(error({1, 2, 3}, 2, 4), HasSubstr("bytes follow the ids"));
-  // 0 is of bucket 0.
+  // Id 0 is in bucket 0.
   EXPECT_THAT(error({0}, 1, 2, {1, kRowBuckets}),
-              HasSubstr("row 0 is of bucket 0, which is not on this ps"));
+              HasSubstr("row 0 is in bucket 0, which is not on this ps"));
 }
 
 }  // namespace

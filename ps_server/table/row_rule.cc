@@ -21,9 +21,9 @@ namespace {
 // next values they take 20 KiB.
 constexpr size_t kElements = 1024;
 
-// A rule of ps_server/optimizer. Rows are copied together, so that it works on
-// many elements at a time: at a row's 16 the calls would take longer than the
-// arithmetic.
+// A rule of ps_server/optimizer. Rows are copied together, so that the rule
+// works on many elements at a time: with the 16 of one row, the calls would
+// take longer than the arithmetic.
 class ByElement : public RowRule {
  public:
   ByElement(size_t length, std::unique_ptr<Optimizer> optimizer)
@@ -46,8 +46,8 @@ class ByElement : public RowRule {
              const float* gradients) const override {
     const size_t at_a_time = RowsAtATime(length_);
     const size_t most = std::min(rows.size(), at_a_time) * length_;
-    // Values, slots, and next values. On the stack, and not cleared first: a
-    // heap block for each call would cost more than the arithmetic.
+    // Values, slots, and next values. On the stack and not cleared first,
+    // because a heap block for each call would cost more than the arithmetic.
     absl::FixedArray<float, kElements * 4> copies(most *
                                                   (2 + initial_slots_.size()));
     absl::InlinedVector<Optimizer::Slot, 2> slots;
@@ -109,7 +109,7 @@ class RowWiseAdagrad : public RowRule {
     std::vector<float> decayed(length_);
     for (float* const row : rows) {
       const float* gradient = gradients;
-      // Not 0 times a value that may be infinite.
+      // Does not multiply 0 by a value that may be infinite.
       if (weight_decay_ != 0) {
         for (size_t i = 0; i < length_; ++i) {
           decayed[i] = gradient[i] + weight_decay_ * row[i];
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<RowRule>> MakeRowRule(
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("table \"", table.name(),
-                       "\": its optimizer is to be sgd, momentum, adagrad, "
+                       "\": its optimizer must be sgd, momentum, adagrad, "
                        "adam or ftrl"));
   }
   if (!table.row_wise()) {
@@ -165,7 +165,7 @@ absl::StatusOr<std::unique_ptr<RowRule>> MakeRowRule(
   }
   if (!optimizer.has_adagrad()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "table \"", table.name(), "\": row_wise is for adagrad alone"));
+        "table \"", table.name(), "\": row_wise is only for adagrad"));
   }
   return std::make_unique<RowWiseAdagrad>(table.row_length(),
                                           WithDefaults(optimizer));

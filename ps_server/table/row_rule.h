@@ -14,16 +14,16 @@
 
 namespace holdfast {
 
-// How a gradient changes rows, each of which is an array of values and behind
-// it those of its slots.
+// How a gradient changes rows. A row is an array of its values, followed by
+// those of its slots.
 //
-// The rule of each element is that of ps_server/optimizer, which the row's
-// values and slots are handed to; so the bits are those of a dense variable.
-// The rows that a step does not touch keep values and slots. With SGD and
-// Adagrad a dense variable's gradient of 0 does nothing either, so a table is
-// that variable bit for bit (if accumulators or epsilon are above 0, and
+// The rule of each element is that of ps_server/optimizer, to which the row's
+// values and slots are passed; so the bits are those of a dense variable. The
+// rows that a step does not touch keep their values and slots. With SGD and
+// Adagrad a gradient of 0 does not change a dense variable either, so a table
+// equals that variable bit for bit (if accumulators or epsilon are above 0, and
 // without weight decay). Momentum, Adam and FTRL are lazy: a dense variable's
-// elements would go on moving. Adam's bias corrections are the step's.
+// elements would keep moving. Adam's bias corrections are the step's.
 //
 //   Row-wise Adagrad   a' = a + mean(g^2)
 //                      w' = w - lr g / (sqrt(a') + epsilon)
@@ -38,7 +38,7 @@ class RowRule {
  public:
   virtual ~RowRule() = default;
 
-  // Floats of a row: the values, and the slots.
+  // The number of floats of a row: values and slots.
   virtual size_t floats() const = 0;
   // Writes the first content of a row's slots.
   virtual void InitializeSlots(float* row) const = 0;
@@ -49,8 +49,8 @@ class RowRule {
                      const float* gradients) const = 0;
 };
 
-// Rows that are given to Apply at a time at best: few enough that the copies of
-// their values and slots stay in the nearest cache.
+// How many rows are best passed to Apply at a time: few enough that the copies
+// of their values and slots stay in the nearest cache.
 size_t RowsAtATime(uint32_t row_length);
 
 // Errors: INVALID_ARGUMENT, naming the table, for an optimizer that a table

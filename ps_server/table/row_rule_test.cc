@@ -1,5 +1,5 @@
-// What other systems' tests say of rows that a step touches, and of those that
-// it does not. Paths are those of the repositories named.
+// Expectations from other systems' tests about rows that a step touches, and
+// rows that it does not. Paths are those of the repositories named.
 #include "ps_server/table/row_rule.h"
 
 #include <cmath>
@@ -18,7 +18,8 @@ using ::testing::FloatEq;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 
-// What the coordinator tells of step t of Adam, t = 1 at the first.
+// The scalars that the coordinator gives for step t of Adam; t = 1 for the
+// first.
 proto::StepScalars AdamScalars(float rate, int t, double beta1 = 0.9,
                                double beta2 = 0.999) {
   proto::StepScalars scalars = Rate(rate);
@@ -47,7 +48,7 @@ TEST(RowRuleTest, AdagradOfTensorFlow) {
       Step(table.get(), {{{7, {test.gradient}}}}, Rate(3));
     }
     EXPECT_THAT(ReadRow(*table, 7), ElementsAre(FloatNear(test.after, 1e-5f)));
-    // The other row, which the test finds to be as it was.
+    // The other row, which the test finds unchanged.
     EXPECT_THAT(ReadRow(*table, 8), ElementsAre(test.first));
     EXPECT_EQ(table->rows(), 1);
   }
@@ -138,7 +139,7 @@ TEST(RowRuleTest, RowWiseAccumulatorOfPaddle) {
   EXPECT_EQ(rows[0]->floats()[10], 38.5f);
 }
 
-// downpour_sparse_adam_test: all values are -0.1, but for the last digits of
+// downpour_sparse_adam_test: all values are -0.1, except for the last digits of
 // float; the moments are 0.1 g and 0.001 g^2.
 TEST(RowRuleTest, AdamOfPaddle) {
   const auto table = MakeEmbeddingTable(
@@ -404,10 +405,10 @@ TEST(RowRuleTest, WhatATableCannotHave) {
     return std::string(status.message());
   };
   EXPECT_THAT(error("", "learning_rate: 1 rmsprop {}"),
-              HasSubstr("table \"t\": its optimizer is to be sgd"));
-  EXPECT_THAT(error("", "learning_rate: 1 adamw {}"), HasSubstr("to be sgd"));
+              HasSubstr("table \"t\": its optimizer must be sgd"));
+  EXPECT_THAT(error("", "learning_rate: 1 adamw {}"), HasSubstr("must be sgd"));
   EXPECT_THAT(error("row_wise: true", "learning_rate: 1 sgd {}"),
-              HasSubstr("table \"t\": row_wise is for adagrad alone"));
+              HasSubstr("table \"t\": row_wise is only for adagrad"));
 }
 
 }  // namespace

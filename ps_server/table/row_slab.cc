@@ -10,11 +10,11 @@ namespace holdfast {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-// Slabs from here on are mapped.
+// Slabs of at least this many bytes are mapped.
 constexpr size_t kMapped = size_t{1} << 20;
 
-// Not in huge pages: they made no lookup faster in a virtual machine whose own
-// memory was in small pages, and there the system took 17 ms to make one.
+// Does not use huge pages: in a virtual machine whose own memory was in small
+// pages they made no lookup faster, and the system took 17 ms to make one.
 char* Allocate(size_t bytes) {
   if (bytes < kMapped) {
     return static_cast<char*>(::operator new(bytes, kAlignment));

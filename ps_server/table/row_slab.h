@@ -7,10 +7,10 @@
 
 namespace holdfast {
 
-// What stands before the floats of a row. Checkpoints have it as it lies in
-// memory.
+// What precedes the floats of a row. Checkpoints contain it as it is in memory.
 //
-// Step and count share eight bytes: a row of a large table must be small.
+// Step and count share eight bytes, because a row of a large table must be
+// small.
 class RowHeader {
  public:
   static constexpr uint64_t kMaxStep = (uint64_t{1} << 40) - 1;
@@ -19,9 +19,10 @@ class RowHeader {
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
 
-  // The version that the last change made.
+  // The version that the last change of the row made.
   uint64_t step() const { return step_and_count_ >> 24; }
-  // Pushes that have touched the row. Stays at kMaxCount once it is there.
+  // The number of pushes that have touched the row. Stays at kMaxCount once it
+  // is reached.
   uint32_t count() const { return step_and_count_ & kMaxCount; }
   void Set(uint64_t step, uint64_t count) {
     step_and_count_ = step << 24 | (count < kMaxCount ? count : kMaxCount);
@@ -38,14 +39,14 @@ class RowHeader {
   uint64_t step_and_count_;
 };
 
-// Rows of one size, in slabs, each named by a place of 4 bytes. A row never
-// moves.
+// Rows of one size, in slabs. Each row is named by a place of 4 bytes, and
+// never moves.
 //
 // Slab 0 has kFirstRows rows and each later one as many as all before it, so
 // growth copies nothing and a few slabs serve any size. Large slabs are mapped,
-// and the system makes their pages as rows are first written: what is not used
-// yet takes address space and no memory. The rows of freed places are used
-// again first; their memory is not given back.
+// and the system makes their pages when rows are first written: rows that are
+// not used yet take address space but no memory. Freed places are reused first;
+// their memory is not given back.
 //
 // Thread-compatible.
 class RowSlab {
@@ -57,13 +58,13 @@ class RowSlab {
   RowSlab(const RowSlab&) = delete;
   RowSlab& operator=(const RowSlab&) = delete;
 
-  // Bytes of a row with so many floats.
+  // The number of bytes of a row with `floats` floats.
   static constexpr size_t RowBytes(size_t floats) {
     // Headers are aligned to 8.
     return sizeof(RowHeader) + (floats + 1) / 2 * 2 * sizeof(float);
   }
 
-  // A place for a row, whose content is not specified.
+  // Returns a place for a row, whose content is not specified.
   uint32_t Take();
   void Free(uint32_t place);
 
@@ -77,7 +78,7 @@ class RowSlab {
   // Rows in use.
   uint32_t rows() const { return end_ - num_free_; }
   uint32_t free_rows() const { return num_free_; }
-  // Memory of all rows that were ever in use at a time.
+  // Memory of the most rows that were ever in use at a time.
   int64_t bytes() const { return int64_t{end_} * row_bytes_; }
 
  private:
@@ -93,11 +94,12 @@ class RowSlab {
 
   const size_t row_bytes_;
   int num_slabs_ = 0;
-  // Where place 0 would be if the slab began there.
+  // For each slab, the address that place 0 would have if the slab began there.
   std::array<uintptr_t, 33 - kFirstBits> bases_;
-  // Places below it have been taken at some time.
+  // All places below this one have been taken at some time.
   uint32_t end_ = 0;
-  // The first free place below it; the id of each is the next one.
+  // The first place of the list of free ones below `end_`; the id of each is
+  // the next one.
   uint32_t free_ = kNoPlace;
   uint32_t num_free_ = 0;
 };

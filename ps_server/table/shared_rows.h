@@ -16,11 +16,11 @@
 namespace holdfast {
 
 // A mutex between one thread that changes a table and others that copy from it.
-// The changing thread goes first: it waits for at most one copy, however many
+// The changing thread has priority: it waits for at most one copy, however many
 // copies follow each other.
 class CopyMutex {
  public:
-  // Locks for the thread that changes.
+  // Locks for the thread that changes the table.
   class Changing {
    public:
     explicit Changing(CopyMutex* mutex) : mutex_(*mutex) {
@@ -55,17 +55,18 @@ class CopyMutex {
 
  private:
   absl::Mutex mutex_;
-  // Set without the mutex, and reset with it.
+  // Set without holding the mutex, and reset while holding it.
   std::atomic<bool> change_waits_{false};
 };
 
-// The rows of a table, which its snapshots share with it so that they may
-// outlive it.
+// The rows of a table, which the table shares with its snapshots so that these
+// may outlive it.
 //
 // The thread that changes the table, and its helpers, hold stripes[i] while
 // they change rows or candidates of stripe i, and `holds` while they hold or
-// release a version. It reads without locks. Other threads read held versions
-// alone, bucket by bucket, and hold both, `holds` first.
+// release a version. The changing thread reads without locks. Other threads
+// read only held versions, bucket by bucket, and hold both locks, `holds`
+// first.
 struct SharedRows {
   SharedRows(const proto::EmbeddingTable& declared, size_t floats_per_row,
              BucketRange buckets)

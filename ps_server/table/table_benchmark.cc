@@ -1,5 +1,5 @@
-// What a table does in process for a batch: 26,000 random rows of 10 million,
-// each once, in the order of ids, as a push or a pull has them. Per row:
+// Measures what a table does in process for a batch: 26,000 random rows of 10
+// million, each once, in the order of ids, as in a push or a pull. Per row:
 //
 //   BM_Lines   adds up the bytes of rows at known places, which are
 //              prefetched: the limit for any table
@@ -33,7 +33,8 @@ namespace {
 
 constexpr uint64_t kRows = 10'000'000;
 constexpr size_t kBatch = 26'000;
-// Enough that a batch's rows have left the caches when it comes again.
+// Enough batches that a batch's rows have left the caches when its turn comes
+// again.
 constexpr size_t kBatches = 40;
 
 template <typename Message>
@@ -191,7 +192,7 @@ void BM_Step(benchmark::State& state) {
 
 void BM_Copies(benchmark::State& state) { Steps(state, 1, /*held=*/true); }
 
-// All that use one table one after the other.
+// Registers the benchmarks of one table one after the other.
 void RegisterAll() {
   for (const int length : {16, 64}) {
     const auto add = [](const char* name, auto* function) {

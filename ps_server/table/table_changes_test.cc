@@ -1,4 +1,4 @@
-// Checkpoints that have only what changed (docs/protocol/tables.md, B15).
+// Checkpoints that contain only what changed (docs/protocol/tables.md, B15).
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -44,7 +44,7 @@ struct Bucket {
   }
 };
 
-// What the bytes of a bucket with rows of one float32 have.
+// The decoded bytes of a bucket with rows of one float32.
 struct Stored {
   StoredBucket counts;
   Bucket touched;
@@ -92,7 +92,7 @@ void Merge(const Stored& stored, Bucket* bucket) {
   }
 }
 
-// What the table has in the bucket.
+// The table's current content of the bucket.
 Bucket Now(const EmbeddingTable& table) {
   Bucket bucket;
   for (const RowHeader* const row : table.Sorted(kRow, kBucket)) {
@@ -201,7 +201,7 @@ TEST_F(OneBucketTest, WhatIsNotKnownIsNotTold_B15) {
   EXPECT_FALSE(has_all(GlobalStep(2)));
 }
 
-// Nor does a row take memory of the log with each touch.
+// A row does not take memory of the log with each touch.
 TEST_F(OneBucketTest, TooManyChangesAreForgotten_B15) {
   table_->KeepChanges();
   Gradients many;

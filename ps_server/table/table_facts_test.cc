@@ -1,6 +1,6 @@
-// What other systems' tests say of a table: which rows a push makes, what
-// several workers do to one row, what is read of a row that is not there, and
-// when a row goes. Paths are those of the repositories named.
+// Expectations from other systems' tests about a table: which rows a push
+// makes, what several workers do to one row, what is read of a row that is not
+// there, and when a row is removed. Paths are those of the repositories named.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -107,8 +107,8 @@ TEST(TableFactsTest, LargestThresholdOfXdl) {
 }
 
 // alibaba/x-deeplearning, xdl/test/python/unit_test/ps_ops/
-// test_ps_sparse_pull_op.py: of a variable of ones, rows 1 and 3, which nobody
-// has changed, are {1, 1}.
+// test_ps_sparse_pull_op.py: of a variable of ones, rows 1 and 3, which are
+// unchanged, are {1, 1}.
 TEST(TableFactsTest, MissingRowsOfXdl) {
   const auto table =
       MakeEmbeddingTable(Declared(2, "initializer { constant { value: 1 } }"),
@@ -120,7 +120,8 @@ TEST(TableFactsTest, MissingRowsOfXdl) {
 // alibaba/x-deeplearning, xdl/ps-plus/ps-plus/server/udf/test/
 // aggregate_slice_test.cc, AggregateSliceSparse: three workers push gradients
 // of 1 for rows 3 and 5, of 2 for rows 4 and 5, and of 3 for row 3. The means
-// over the workers are 4 / 3, 2 / 3 and 1, as a worker without the row counts.
+// over the workers are 4 / 3, 2 / 3 and 1, because a worker without the row
+// counts.
 TEST(TableFactsTest, MeanOfThreeWorkersOfXdl) {
   const proto::EmbeddingTable declared = Declared(8, "");
   const auto table = MakeEmbeddingTable(declared, "learning_rate: 1 sgd {}");

@@ -1,5 +1,5 @@
-// The memory and the speed of the rows of a table, for our index and for
-// others', beside random reads of the same memory.
+// Measures the memory and the speed of a table's rows, for our index and for
+// others, compared with random reads of the same memory.
 //
 //   table_index_benchmark --index=own --rows=10000000 --floats=16 --read=16
 //
@@ -13,9 +13,9 @@
 // --floats  of a row: values and slots
 // --read    of these so many are read by a lookup: the values
 //
-// Each has one index a bucket, as a table needs it. One index a run, since
-// freed memory would be counted as the next one's. It prints, as one line of
-// names and figures:
+// Each has one index for each bucket, as a table needs it. A run measures one
+// index, because memory freed by one would be counted for the next. It prints,
+// as one line of names and figures:
 //
 //   bytes/row  growth of the resident memory (VmRSS), for each row
 //   make_ns    time to make a row and write its floats
@@ -30,8 +30,8 @@
 //              index has to read one
 //   of_lines   lines_ns / find_ns
 //
-// Lookups of the others fetch what their interfaces allow: Abseil's the group
-// of the index; all of them the row, once its place is known.
+// Lookups in the others prefetch what their interfaces allow: Abseil's the
+// group of the index; all of them the row, once its place is known.
 
 #include <time.h>
 
@@ -104,7 +104,7 @@ void Fetch(const void* row, size_t bytes) {
   __builtin_prefetch(static_cast<const char*>(row) + bytes - 1);
 }
 
-// The hash of `id` for containers that have no need to mix it again.
+// The hash of an id, for containers that need not mix it again.
 struct Hashed {
   size_t operator()(uint64_t id) const { return HashRowId(id); }
 };
@@ -234,10 +234,10 @@ class PlacedRows {
 template <typename Rows>
 void Measure(const Options& options) {
   const auto id_of = [](uint64_t i) {
-    // Any bijection, other than the hash.
+    // Any bijection other than the hash.
     return (i * 0x9e3779b97f4a7c15) ^ 0x5851f42d4c957f2d;
   };
-  // By number of the row, so that it is there in both tests.
+  // Indexed by the number of the row, so that both tests can use it.
   std::vector<RowHeader*> places(options.rows);
   for (RowHeader*& place : places) place = nullptr;
   const uint64_t before = ResidentBytes();
@@ -263,7 +263,7 @@ void Measure(const Options& options) {
   const double bytes = ResidentBytes() - before;
 
   const size_t read_bytes = sizeof(RowHeader) + options.read * sizeof(float);
-  // As large as the lines of an index, with 5 bytes an entry.
+  // As large as the lines of an index, at 5 bytes per entry.
   std::vector<uint64_t> lines(options.rows * 5 / sizeof(uint64_t) + 8, 1);
   std::vector<const uint64_t*> line_of(kBatch);
   std::vector<double> finds, reads, both;
@@ -283,7 +283,7 @@ void Measure(const Options& options) {
     finds.push_back(
         std::chrono::duration<double, std::nano>(Clock::now() - start).count());
     const auto measure_reads = [&](bool and_lines, std::vector<double>* times) {
-      // Others each time: these are in the caches by now.
+      // Different ones each time: the last are in the caches by now.
       for (size_t i = 0; i < kBatch; ++i) {
         random = random * 6364136223846793005 + 1442695040888963407;
         known[i] = places[(random >> 11) % options.rows];
@@ -349,7 +349,7 @@ bool Run(const Options& options) {
   return true;
 }
 
-// False when an argument is not understood.
+// Returns false if an argument is not understood.
 bool Parse(absl::Span<char* const> arguments, Options* options) {
   for (absl::string_view argument : arguments) {
     if (absl::ConsumePrefix(&argument, "--index=")) {

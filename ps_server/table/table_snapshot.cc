@@ -12,29 +12,29 @@
 namespace holdfast {
 
 #if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Rows are written as they lie in memory, which must be little-endian."
+#error "Rows are written as they are in memory, which must be little-endian."
 #endif
 static_assert(sizeof(RowHeader) == 16);
 
 namespace {
 
-// What is to be appended of a bucket: its rows, or its candidates.
+// What will be appended for a bucket: its rows, or its candidates.
 struct Copied {
-  // Each of row_bytes, and their places in the order of ids.
+  // The rows, each of row_bytes, and their places in the order of ids.
   std::string rows;
   std::vector<std::pair<uint64_t, size_t>> by_id;
-  // Ids that were removed and are not there, rising.
+  // Ids that were removed and are not there, in ascending order.
   std::vector<uint64_t> removed;
 };
 
-// Of a held version. `touched`: these alone, where they are there; null: all.
-// `removed`: ids that were removed, and may have been made again.
+// Copies from a held version. `touched`: only these ids, if they are there;
+// null: all. `removed`: ids that were removed, and may have been made again.
 Copied Copy(SharedRows* shared, const BucketStore& store, GlobalStep version,
             uint32_t bucket, size_t row_bytes,
             const std::vector<uint64_t>* touched,
             const std::vector<uint64_t>& removed) {
-  // A row may change as soon as the locks are gone, so all are copied; what can
-  // wait, is done after that.
+  // A row may change as soon as the locks are released, so all are copied
+  // first; what can wait is done after that.
   Copied copied;
   const auto copy = [&](const RowHeader* row) {
     copied.by_id.emplace_back(row->id(), copied.rows.size());

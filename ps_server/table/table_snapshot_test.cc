@@ -21,7 +21,7 @@ namespace {
 constexpr EmbeddingTable::Kind kRow = EmbeddingTable::Kind::kRow;
 constexpr EmbeddingTable::Kind kCandidate = EmbeddingTable::Kind::kCandidate;
 
-// All that a snapshot has, in the order of buckets.
+// The whole content of a snapshot, in the order of buckets.
 std::string BytesOf(const TableSnapshot& snapshot) {
   std::string bytes;
   for (uint32_t b = snapshot.buckets().begin; b < snapshot.buckets().end; ++b) {
@@ -30,7 +30,7 @@ std::string BytesOf(const TableSnapshot& snapshot) {
   return bytes;
 }
 
-// The same of the table's newest version.
+// The same for the table's newest version.
 std::string BytesOf(const EmbeddingTable& table) {
   std::string bytes;
   for (uint32_t b = table.buckets().begin; b < table.buckets().end; ++b) {
@@ -47,7 +47,7 @@ std::string BytesOf(const EmbeddingTable& table) {
 // A table whose rows are made, removed and made again, and random pushes.
 class TableSnapshotTest : public ::testing::Test {
  protected:
-  // Of ids below 4 `rows`.
+  // A push of ids below 4 `rows`.
   Gradients RandomPush(size_t rows) {
     Gradients push;
     while (push.size() < rows) {
@@ -64,7 +64,7 @@ class TableSnapshotTest : public ::testing::Test {
   }
 
   std::mt19937 random_{3};
-  // Few buckets, as a test looks at all of them often.
+  // Few buckets, because a test looks at all of them often.
   std::unique_ptr<EmbeddingTable> table_ = MakeTable({200, 600});
 };
 
@@ -119,7 +119,7 @@ TEST_F(TableSnapshotTest, IsTheVersionThatItWasMadeAt_B11) {
   EXPECT_EQ(table_->held_bytes(), 0);
 }
 
-// Another thread copies while this one, and helpers, make steps, hold, read and
+// Another thread copies while this one and helpers make steps, hold, read and
 // release.
 TEST_F(TableSnapshotTest, AnotherThreadCopiesBesideSteps_B11) {
   table_ = MakeTable({});

@@ -26,7 +26,7 @@ Message ParseText(const std::string& text) {
   return message;
 }
 
-// Table "t" of `row_length`, with what else `fields` says.
+// The declaration of table "t" with `row_length` and other `fields`.
 inline proto::EmbeddingTable Declared(uint32_t row_length,
                                       const std::string& fields) {
   auto table = ParseText<proto::EmbeddingTable>(
@@ -45,7 +45,7 @@ inline Buffer BytesOf(const std::vector<float>& floats) {
                   floats.size() * sizeof(float)));
 }
 
-// As a ps receives them, of which it has those in `buckets`.
+// The gradients as received by a ps that has `buckets`.
 inline ReceivedRows Received(const proto::EmbeddingTable& table,
                              const Gradients& gradients,
                              BucketRange buckets = {}) {

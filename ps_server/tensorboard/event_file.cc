@@ -13,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-// TensorBoard finds its files by this.
+// The prefix by which TensorBoard finds its files.
 constexpr absl::string_view kPrefix = "events.out.tfevents.";
 
 // The seconds in the name of an event file; 0 for other files.

@@ -14,8 +14,8 @@
 
 namespace holdfast {
 
-// A file of TensorBoard's: records of proto::tensorboard::Event. A record is,
-// in little-endian order,
+// An event file of TensorBoard: records of proto::tensorboard::Event. A record
+// is, in little-endian order,
 //
 //   uint64  length of data
 //   uint32  masked CRC32C of the eight bytes before
@@ -28,16 +28,17 @@ namespace holdfast {
 // Thread-compatible.
 class EventFile {
  public:
-  // A file in `folder` whose name sorts behind those of the event files there,
-  // as TensorBoard reads them in that order: the name begins with the seconds
-  // of `date`, or those of the last file and one more. `process` tells who
-  // writes it. Errors: those of the file system.
+  // Creates a file in `folder` whose name sorts after those of the event files
+  // there, because TensorBoard reads them in that order: the name contains the
+  // seconds of `date`, or one more than the seconds of the last file if that is
+  // greater. `process` says who writes the file. Errors: those of the file
+  // system.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(
       FileSystem* files, const std::string& folder, absl::Time date,
       absl::string_view process);
 
   // Errors: those of the file system, after which the file may end within a
-  // record, and takes no more of them.
+  // record, and must not be appended to.
   absl::Status Append(const std::vector<proto::tensorboard::Event>& events);
 
  private:

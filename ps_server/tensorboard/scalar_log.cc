@@ -10,8 +10,8 @@
 namespace holdfast {
 namespace {
 
-// What TensorFlow's own files have begun with since 2012. With it readers heed
-// START.
+// The version with which TensorFlow's own files have begun since 2012. It makes
+// readers heed START.
 constexpr char kFileVersion[] = "brain.Event:2";
 
 void AddValue(const std::string& tag, double value,
@@ -21,7 +21,7 @@ void AddValue(const std::string& tag, double value,
   added.set_simple_value(static_cast<float>(value));
 }
 
-// That of the step after `step`.
+// The factor of the step after `step`.
 float FactorAt(uint64_t step, const proto::GetHistoryResponse& history) {
   float factor = 1;
   for (const proto::LearningRateChange& change :
@@ -96,14 +96,14 @@ void ScalarLog::Add(const proto::GetHistoryResponse& news) {
 void ScalarLog::Write(const std::vector<proto::tensorboard::Event>& events) {
   const absl::Status status = TryToWrite(events);
   if (status.ok()) {
-    if (failing_) LOG(INFO) << "files for TensorBoard are written again";
+    if (failing_) LOG(INFO) << "files for TensorBoard can be written again";
     failing_ = false;
     return;
   }
   file_.reset();
   if (!failing_) {
-    LOG(WARNING) << "files for TensorBoard cannot be written, and lack what "
-                    "comes until they can: "
+    LOG(WARNING) << "failed to write files for TensorBoard, which will lack "
+                    "everything until that works again: "
                  << status.message();
   }
   failing_ = true;

@@ -16,24 +16,23 @@
 
 namespace holdfast {
 
-// Writes the course of a job for TensorBoard: loss, rates and evaluations by
-// step.
+// Writes a job's progress for TensorBoard: loss, rates and evaluations by step.
 //
-// Where the job goes on from an earlier step, another file begins, whose START
-// makes readers drop what earlier files tell of later steps; so they see steps
-// that rise. Where a disk refuses, the next event begins another file, and the
-// log of the daemon tells once what is missing.
+// When the job goes on from an earlier step, another file begins, whose START
+// makes readers drop what earlier files say about later steps; so readers see
+// ascending steps. When the disk fails, the next event begins another file, and
+// the daemon's log says once what is missing.
 //
 // Thread-compatible; blocks while the disk does.
 class ScalarLog {
  public:
-  // `folder` must be there. `process`: of the daemon, for names of files.
+  // `folder` must exist. `process`: the daemon's name, for the names of files.
   ScalarLog(FileSystem* files, std::string folder, std::string process,
             std::function<absl::Time()> date);
 
   // The job begins, or goes on, at `step`.
   void Begin(uint64_t step);
-  // What is new.
+  // Writes what is new.
   void Add(const proto::GetHistoryResponse& news);
 
  private:
@@ -45,9 +44,9 @@ class ScalarLog {
   const std::string process_;
   const std::function<absl::Time()> date_;
 
-  // The last that is written, or from which the job went on.
+  // The last step that was written, or from which the job went on.
   uint64_t step_ = 0;
-  // Null: the next event begins one.
+  // Null: the next event begins a file.
   std::unique_ptr<EventFile> file_;
   bool failing_ = false;
 };

@@ -56,8 +56,8 @@ class ScalarLogTest : public ::testing::Test {
     return news;
   }
 
-  // Of each file, in the order of their names. Records that are cut off are
-  // left out, as readers do.
+  // The events of each file, in the order of their names. Records that are cut
+  // off are left out, as by readers.
   std::vector<std::vector<std::string>> Read() {
     std::vector<std::vector<std::string>> read;
     for (const std::string& path : files_.Files()) {

@@ -35,7 +35,7 @@ void TensorBoard::Look(Coordinator* coordinator) {
     step_ = evaluated_ = *begun;
     has_begun_ = true;
   }
-  // What the job came to in an earlier life is in that one's files.
+  // What happened in an earlier life is in the files of that life.
   if (!has_begun_) return;
 
   proto::GetHistoryRequest request;

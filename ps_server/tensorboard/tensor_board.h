@@ -14,40 +14,40 @@
 
 namespace holdfast {
 
-// Takes what is new from the coordinator, and has it written for TensorBoard by
-// a thread of its own.
+// Takes what is new from the coordinator, and writes it for TensorBoard on a
+// thread of its own.
 //
-// Thread-compatible: called from the coordinator's strand, and once it has
-// stopped.
+// Thread-compatible: called from the coordinator's strand, or after the strand
+// has stopped.
 class TensorBoard {
  public:
-  // `known`: the last of the coordinator's events that happened in an earlier
-  // life of it. Errors: those of the file system, when the folder cannot be
+  // `known`: the number of the last event that happened in an earlier life of
+  // the coordinator. Errors: those of the file system when the folder cannot be
   // made.
   static absl::StatusOr<std::unique_ptr<TensorBoard>> Start(
       FileSystem* files, const std::string& folder, const std::string& process,
       uint64_t known);
 
-  // Takes what is new. Call it about once a second: of steps that were rolled
-  // back in between nothing is seen.
+  // Takes what is new. Call it about once a second: steps that were rolled back
+  // in between are not seen.
   void Look(Coordinator* coordinator);
 
-  // False when what was taken is not written after `patience`: then this object
-  // has to outlive the process.
+  // Returns false if what was taken is not written within `patience`; this
+  // object must then not be destroyed.
   bool Stop(absl::Duration patience);
 
  private:
   TensorBoard(FileSystem* files, const std::string& folder,
               const std::string& process, uint64_t known);
 
-  // Training has begun in this life of the coordinator.
+  // Whether training has begun in this life of the coordinator.
   bool has_begun_ = false;
-  // The last that were taken.
+  // The last event, step and evaluation that were taken.
   uint64_t event_;
   uint64_t step_ = 0;
   uint64_t evaluated_ = 0;
 
-  // Used by the thread alone.
+  // Used only by the thread.
   ScalarLog log_;
   Strand thread_{"tensorboard"};
 };

@@ -1,4 +1,4 @@
-"""``python -m holdfast ...``: the command ``holdfast``, also where PATH does not have it."""
+"""``python -m holdfast ...``: the command ``holdfast``, even if it is not in PATH."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command() -> str:
 
 
 def run(arguments: list[str]) -> NoReturn:
-    """Becomes ``holdfast`` with these arguments."""
+    """Replaces this process with ``holdfast`` and these arguments."""
     program = command()
     sys.stdout.flush()
     os.execv(program, [program, *arguments])

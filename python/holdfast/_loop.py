@@ -22,11 +22,11 @@ _FLOAT32 = np.dtype(np.float32)
 
 @dataclasses.dataclass(frozen=True)
 class Outcomes:
-    """Counts of this worker's pushes by outcome, as far as it is known.
+    """Counts of this worker's pushes by outcome, as far as outcomes are known.
 
     Attributes:
         accepted: Pushes that count, once, on every ps.
-        stale: Pushes whose step had closed without them.
+        stale: Pushes whose step was closed without them.
         duplicate: Pushes whose seat another push had taken.
         not_finite: Pushes that contributed nothing because the loss or a gradient was not
             finite.
@@ -42,11 +42,11 @@ class Outcomes:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Memory of the caller's that a loop writes values to.
+    """Memory of the caller to which a loop writes values.
 
     Attributes:
-        pointers: Where each variable's values go; null for the loop's own memory.
-        owner: Whatever keeps the memory.
+        pointers: Address for each variable's values; null for the loop's own memory.
+        owner: The object that keeps the memory alive.
     """
 
     pointers: Any
@@ -95,7 +95,7 @@ class Loop:
         self._has_turn = False
         self.handed_out = False
         self._variables = variables
-        # Of the turn, once they have been asked for.
+        # Values of the turn, once they have been requested.
         self._values: dict[str, Float32Array] | None = None
 
         # Name, index among all variables, and shape of the trainable ones.
@@ -106,11 +106,11 @@ class Loop:
         self._names = [name for name, _, _ in self._trainable]
         # Variables whose gradients were handed in before the others.
         self._added: set[int] = set()
-        # Native threads read these until the next turn has come, even if a signal
-        # interrupts the wait for it.
+        # Native threads read these until the next turn has arrived, even if a signal interrupts the
+        # wait for it.
         self._lent: list[Any] = []
-        # Weak references to the arrays pushed last, by variable. One that is pushed again
-        # need not be checked again.
+        # Weak references to the arrays pushed last, by variable. An array that is pushed again need
+        # not be checked again.
         self._known: list[Any] = [_nothing] * count
         self._push = library.holdfast_loop_push
         self._add = library.holdfast_loop_add
@@ -121,7 +121,7 @@ class Loop:
         self._error_ref = ctypes.byref(self._error)
 
     def take(self) -> _native.Turn:
-        """The turn to be answered, or the one that says that the job is done."""
+        """The turn to be answered, or the turn that says that the job is done."""
         if not self._has_turn:
             self._fetch_turn()
         self.handed_out = not self.turn.done
@@ -208,18 +208,18 @@ class Loop:
         )
 
     def add_from(self, variable: int, address: int) -> None:
-        """Hands in a gradient that lies at ``address`` until the next turn has come."""
+        """Hands in a gradient that stays at ``address`` until the next turn has arrived."""
         _native.call(self._add, self._handle, variable, address, self._elements[variable])
 
     def _address(self, gradient: Any, name: str, i: int, shape: tuple[int, ...]) -> int:
-        """Where a gradient lies, or a copy that is kept until the next turn has come."""
+        """The address of a gradient, or of a copy that is kept until the next turn has arrived."""
         if type(gradient) is not np.ndarray or gradient.dtype != _FLOAT32:
             gradient = _float32_of(name, gradient)
         if gradient.shape != shape:
             raise ValueError(f'gradient of "{name}" has shape {gradient.shape}, declared {shape}')
         try:
-            # Three times as fast as .ctypes.data, but fails for memory that is read-only
-            # or not contiguous.
+            # Three times as fast as .ctypes.data, but fails for memory that is read-only or not
+            # contiguous.
             address = ctypes.addressof(ctypes.c_char.from_buffer(gradient))
         except (TypeError, ValueError, BufferError):
             self._known[i] = _nothing
@@ -231,7 +231,7 @@ class Loop:
 
     @contextlib.contextmanager
     def waiting_for_input(self) -> Iterator[None]:
-        """Counts the time within as a wait for input; waits within waits are one."""
+        """Counts the time inside as a wait for input; nested waits count once."""
         self._input_waits += 1
         if self._input_waits == 1:
             self._input(self._handle, 1, None)
@@ -240,7 +240,7 @@ class Loop:
         finally:
             self._input_waits -= 1
             if self._input_waits == 0:
-                # A loop that has ended has nothing to tell, whatever was raised within.
+                # A loop that has ended has nothing to report, whatever was raised inside.
                 self._input(self._handle, 0, None)
 
     def need_turn(self) -> None:
@@ -289,14 +289,14 @@ class Loop:
         )
 
     def _answered(self) -> None:
-        """Waits for the next turn; the gradients' memory is the caller's again then."""
+        """Waits for the next turn; afterwards the gradients' memory belongs to the caller again."""
         self.handed_out = False
         self._has_turn = False
         self._values = None
         self._fetch_turn()
 
     def _fetch_turn(self) -> None:
-        # Usually the turn comes within the first slice.
+        # Usually the turn arrives within the first slice.
         kind = self._next(self._handle, SLICE_MS, self._turn_ref, self._error_ref)
         if kind == _native.TIMED_OUT:
             library.holdfast_error_free(self._error)
@@ -314,7 +314,7 @@ class Loop:
 def _explain(
     gradients: Mapping[str, Float32Array] | Sequence[Float32Array], names: Sequence[str]
 ) -> NoReturn:
-    """Raises what is wrong with the gradients of the variables of these names."""
+    """Raises an error that says what is wrong with the gradients for these variables."""
     if not isinstance(gradients, Mapping):
         raise ValueError(
             f"{len(gradients)} gradients for {len(names)} trainable variables: " + ", ".join(names)
@@ -343,7 +343,7 @@ def _float32_of(name: str, gradient: object) -> Float32Array:
 def copy_into(
     into: Mapping[str, Float32Array], values: dict[str, Float32Array]
 ) -> dict[str, Float32Array]:
-    """Copies values to the caller's arrays, which it returns."""
+    """Copies values to the caller's arrays, and returns these."""
     copied: dict[str, Float32Array] = {}
     for name, array in into.items():
         if name not in values:

@@ -1,4 +1,4 @@
-"""libholdfast.so (client/c_api/holdfast.h) by ctypes: prototypes, errors, waits."""
+"""libholdfast.so (client/c_api/holdfast.h) through ctypes: prototypes, errors, waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.job import Float32Array
 _API_VERSION = 1
 _LIBRARY = "libholdfast.so.1"
 
-# Of holdfast_kind.
+# Values of holdfast_kind.
 OK = 0
 INVALID = 1
 TIMED_OUT = 3
@@ -37,7 +37,7 @@ LOSS_UNKNOWN = -sys.float_info.max
 
 # Python's signal handlers run after each slice of a wait.
 SLICE_MS = 100
-# Interval of messages that tell what a long wait is for.
+# Interval of messages that say what a long wait is for.
 _TELL_AFTER_SECONDS = 10.0
 
 _log = logging.getLogger("holdfast")
@@ -215,7 +215,7 @@ library = _load()
 
 
 class RolledBackMeanwhile(errors.Error):
-    """What was waited for is of a state that the job has gone back from."""
+    """The result of a wait belongs to a state from which the job has been rolled back."""
 
 
 def take_text(text: ctypes.c_void_p) -> str:
@@ -269,7 +269,7 @@ def wait(function: Any, *arguments: Any, patiently: bool = False) -> None:
     """Repeats a call whose timeout is ``SLICE_MS`` until it does not time out.
 
     Args:
-        patiently: Long waits are in order, and are not logged.
+        patiently: Long waits are normal, and are not logged.
 
     Raises:
         holdfast.Error: The function failed.
@@ -300,11 +300,11 @@ def options(settings: Mapping[str, str | None]) -> Any:
 
 
 class Memory:
-    """Native memory, which is freed when neither this nor an array on it is left."""
+    """Native memory, freed when neither this object nor an array on it is left."""
 
     def __init__(self, handle: int, free: Callable[[int], None]) -> None:
         self.handle = handle
-        # What the native side uses, and must stay as long.
+        # Objects that the native side uses, and that must live as long.
         self.lent: object = None
         # Not at exit, when arrays may still be in use.
         weakref.finalize(self, free, handle).atexit = False

@@ -29,7 +29,7 @@ open_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
 def leave(handle: int, reason: str, timeout_ms: int) -> None:
     """Leaves the cluster, and closes the handle.
 
-    If the cluster cannot be reached in time, it notices when the lease runs out.
+    If the cluster cannot be reached in time, it notices the loss when the lease runs out.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     error = ctypes.c_void_p()
@@ -49,7 +49,7 @@ def _leave_all(value: BaseException | None = None) -> None:
 
 
 def _forget_all() -> None:
-    """In the child after fork(), where the library's threads do not exist."""
+    """Runs in the child after fork(), where the library's threads do not exist."""
     for cluster in list(open_clusters):
         cluster._unusable = (
             f"{cluster.task} is process {os.getppid()}; process {os.getpid()} was made from it by "
@@ -57,7 +57,7 @@ def _forget_all() -> None:
         )
         cluster._finalizer.detach()
     open_clusters.clear()
-    # A process of a pool is to end at once.
+    # A process of a pool must end at once.
     if signal.getsignal(signal.SIGTERM) is _stop:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -90,7 +90,7 @@ def end_as_daemons_do() -> None:
             before(kind, value, traceback)
         _leave_all(value)
         if isinstance(value, Error):
-            # The interpreter takes its exit code from this, and still cleans up.
+            # The interpreter uses this as its exit code, and still cleans up.
             raise SystemExit(value.exit_code)
 
     sys.excepthook = hook

@@ -1,4 +1,4 @@
-"""Rows of embedding tables on their way between NumPy and the library."""
+"""Transfers rows of embedding tables between NumPy and the library."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find(tables: Mapping[str, Table], name: str) -> Table:
 
 
 def ids_of(name: str, ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """As the library takes them, of the same shape."""
+    """Ids as the library takes them, in the same shape."""
     array = np.asarray(ids)
     if array.size == 0:
         array = array.astype(np.uint64)
@@ -68,7 +68,7 @@ class Request:
     def __init__(self, tables: Mapping[str, Table], ids: Mapping[str, npt.ArrayLike]) -> None:
         self.count = len(ids)
         self.array = (_native.Rows * self.count)()
-        # By name: kept while the library may read them.
+        # By name; kept while the library may read them.
         self._ids: dict[str, npt.NDArray[np.uint64]] = {}
         self._tables = [find(tables, name) for name in ids]
         for rows, table in zip(self.array, self._tables, strict=True):
@@ -78,7 +78,7 @@ class Request:
             rows.count = of_table.size
 
     def empty(self) -> dict[str, Float32Array]:
-        """Room for the values: of the ids' shapes, with the row's length behind."""
+        """Arrays for the values, of the ids' shapes followed by the row's length."""
         return {
             table.name: np.zeros((*self._ids[table.name].shape, table.row_length), np.float32)
             for table in self._tables
@@ -86,11 +86,11 @@ class Request:
 
 
 def read(loop: int, request: Request) -> dict[str, Float32Array]:
-    """The rows of the turn of a holdfast_loop; 0 where the turn is rolled back meanwhile."""
+    """The rows of a holdfast_loop's turn; 0 if the turn has been rolled back meanwhile."""
     values = request.empty()
     into = (ctypes.c_void_p * request.count)(*[array.ctypes.data for array in values.values()])
     elements = (ctypes.c_size_t * request.count)(*[array.size for array in values.values()])
-    # What the turn comes to is told when it is answered.
+    # The outcome of the turn is reported when it is answered.
     with contextlib.suppress(_native.RolledBackMeanwhile):
         _native.wait(
             library.holdfast_loop_read_rows,
@@ -124,7 +124,7 @@ def pull(cluster: int, request: Request) -> dict[str, Float32Array]:
 def gradients_of(
     table: Table, ids: npt.NDArray[np.uint64], gradients: npt.ArrayLike
 ) -> Float32Array:
-    """As the library takes them.
+    """Gradients as the library takes them.
 
     Raises:
         TypeError, ValueError: They are not the gradients of these rows.
@@ -138,7 +138,7 @@ def gradients_of(
     shape = (*ids.shape, table.row_length)
     if array.shape != shape:
         raise ValueError(
-            f'gradients of table "{table.name}" have shape {array.shape}; those of these ids have '
-            f"{shape}"
+            f'gradients of table "{table.name}" have shape {array.shape}; these ids '
+            f"need {shape}"
         )
     return np.ascontiguousarray(array)

@@ -1,4 +1,4 @@
-"""The state of a job, as the coordinator tells it."""
+"""The state of a job, as reported by the coordinator."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Status:
     Attributes:
         phase: "STARTING", "TRAINING", "STOPPING", "DONE", "STOPPED" or "FAILED".
         reason: Why it has failed.
-        generation: 1, and one more after each rollback.
-        global_step: Steps made; asynchronous: pushes applied.
-        total_steps: Of the whole job.
+        generation: 1 at first, and one more after each rollback.
+        global_step: Number of steps; in asynchronous jobs, of applied pushes.
+        total_steps: Number of steps in the whole job.
         durable_step: Step of the newest checkpoint on disk; 0 if there is none.
         examples: Examples behind these steps.
-        train_loss: Mean loss over the examples of the last 100 steps; None where no worker
-            has told one.
+        train_loss: Mean loss over the examples of the last 100 steps; None if no worker has
+            reported one.
         waiting_for: What the job is waiting for; "" if nothing is late.
-        everything: The whole answer, GetStatusResponse of proto/coordinator.proto, as
-            protobuf's JSON mapping has it.
+        everything: The whole answer, GetStatusResponse of proto/coordinator.proto, in protobuf's
+            JSON mapping.
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""Checkpoints, which need no cluster."""
+"""Reads checkpoints, without a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Checkpoint:
     """The variables of a checkpoint.
 
     Attributes:
-        step: Global step of the checkpoint; in asynchronous jobs, the pushes it holds.
+        step: Global step of the checkpoint; in asynchronous jobs, the number of pushes it includes.
         values: float32 arrays by name, which the caller may change.
     """
 
@@ -30,7 +30,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         path: The folder of a checkpoint, or a job's ``--checkpoint_dir``, whose newest
-            complete checkpoint is read.
+            durable checkpoint is read.
 
     Raises:
         FileNotFoundError: There is no checkpoint.

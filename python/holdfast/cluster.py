@@ -30,7 +30,7 @@ from holdfast.table import EmbeddingTable, tables_of
 _LEAVE_MS = 10_000
 _LEAVE_INTERRUPTED_MS = 1_000
 
-# Before a checkpoint that cannot be read is tried again.
+# Pause before a checkpoint that cannot be read is tried again.
 _UNREADABLE_SECONDS = 1.0
 
 _log = logging.getLogger("holdfast")
@@ -55,12 +55,12 @@ def connect(
 ) -> Cluster:
     """Joins a cluster, and returns once every ps answers.
 
-    By default the environment variable ``TF_CONFIG`` tells which cluster and which of its
+    By default the environment variable ``TF_CONFIG`` says which cluster to join and which of its
     tasks this process is; ``holdfast local -- python train.py`` and Kubeflow set it.
 
-    From then on, an uncaught ``holdfast.Error`` ends the process with the error's exit
-    code, and SIGTERM raises ``SystemExit(138)``, so that the worker leaves in order, unless
-    the script has a handler of its own.
+    From then on, an uncaught ``holdfast.Error`` ends the process with the error's exit code, and
+    SIGTERM raises ``SystemExit(138)``, so that the worker leaves properly, unless the script has a
+    handler of its own.
 
     Args:
         cluster: The ClusterSpec in TensorFlow's form, {"ps": ["host:port", ...], "worker":
@@ -69,22 +69,22 @@ def connect(
             process that only reads.
         task_index: From 0; a client needs none.
         ps_hosts: Instead of ``cluster``: host:port of each ps, separated by commas.
-        worker_hosts: Likewise.
-        chief_hosts: Likewise.
+        worker_hosts: The same for the workers.
+        chief_hosts: The same for the chief.
         tls_dir: Folder with ca.crt, tls.crt and tls.key of the task. Default: the
             environment variable ``HOLDFAST_TLS_DIR``.
         insecure: Whether ps may be on other machines without TLS. Default: whether the
             environment variable ``HOLDFAST_INSECURE`` is 1.
         connect_timeout: Seconds within which every ps must answer. Default 300.
         recovery_timeout: Seconds that a lost cluster may take to come back. Default 300.
-        same_host: "off" has tensors pass over the network also to a ps of this host.
-            Default: "auto", through shared memory where that can be had; with the same bits.
-        same_host_dir: Shared memory only with a ps whose socket is in this folder, as a volume
-            that containers share. Default: the environment variable ``HOLDFAST_SAME_HOST_DIR``,
-            or else wherever the ps is.
+        same_host: "off" sends tensors over the network even to a ps on this host. Default: "auto",
+            which uses shared memory if possible. The results are the same bits.
+        same_host_dir: Use shared memory only with ps whose socket is in this folder, such as a
+            volume that containers share. Default: the environment variable
+            ``HOLDFAST_SAME_HOST_DIR``, otherwise any ps on this host.
         data_digest: Any text that identifies the training data; workers with different
             ones are refused.
-        trace: File that gets, when the worker leaves, what it did when (docs/operating/tracing.md);
+        trace: File to which the worker writes a trace when it leaves (docs/operating/tracing.md);
             "%t" in its name stands for the task. Default: none.
 
     Returns:
@@ -141,8 +141,8 @@ class Cluster:
     A native thread renews the worker's lease, whatever Python does meanwhile.
 
     Attributes:
-        task: This process's task, as "/job:worker/task:1".
-        replica: Its index among the workers, from 0; 0 for others.
+        task: This process's task, such as "/job:worker/task:1".
+        replica: Its index among the workers, from 0; 0 for other tasks.
         replicas: Number of workers in the cluster.
         is_chief: Whether it is replica 0.
     """
@@ -150,7 +150,7 @@ class Cluster:
     def __init__(self, settings: Mapping[str, str | None]) -> None:
         options = _native.options(settings)
         handle = ctypes.c_void_p()
-        # Why the cluster cannot be used; empty while it can.
+        # Why the cluster cannot be used; empty while it can be used.
         self._unusable = "the cluster was never connected"
         _native.call(library.holdfast_connect, options, len(options), ctypes.byref(handle))
         assert handle.value is not None
@@ -167,7 +167,7 @@ class Cluster:
         self._tables: dict[str, _rows.Table] = {}
         self._loop: Loop | None = None
         _process.open_clusters.add(self)
-        # For a cluster that is neither closed nor used any more; _process sees to exits.
+        # For a cluster that is no longer used but was not closed; _process handles exits.
         self._finalizer = weakref.finalize(
             self, _process.leave, self._handle, "", _LEAVE_INTERRUPTED_MS
         )
@@ -223,13 +223,13 @@ class Cluster:
             steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous
                 jobs with examples by ticket hand out as many batches as fill all steps.
             consistency: When pushes become a step. Default: ``Synchronous()``.
-            seed: Seed of the values that initializers make.
+            seed: Seed of the values made by initializers.
             examples: How batches are assigned to workers: "by_step", by the step and the
                 seat in it, or "by_ticket", as workers ask for them. Default: by step in
                 synchronous jobs, by ticket in asynchronous ones.
             clipping: Limits of gradients. Default: none.
             placement: How slices are assigned to ps. Default: "round_robin".
-            partitioner: How variables are cut into slices. Default: not at all.
+            partitioner: How variables are partitioned into slices. Default: not at all.
             checkpoints: When the state of the job is saved.
             lost_workers: What the job does when a worker is lost.
             timeouts: How long the job waits before it fails.
@@ -251,7 +251,9 @@ class Cluster:
         declared = job.variables_of(variables)
         declared_tables = tables_of(tables)
         if not isinstance(optimizer, job.Optimizer):
-            raise TypeError(f"optimizer: expected one of holdfast's, as Sgd, got {optimizer!r}")
+            raise TypeError(
+                f"optimizer: expected one of holdfast's, such as Sgd, got {optimizer!r}"
+            )
         optimizers = job.optimizers_of([*declared.values(), *declared_tables.values()], optimizer)
         description = job.Job(
             optimizers=optimizers,
@@ -289,7 +291,7 @@ class Cluster:
     def batches(
         self, *, on_rollback: Callable[[int], object] | None = None, strict: bool = False
     ) -> Iterator[int]:
-        """Hands out the batches that this worker computes gradients of, until the job is done.
+        """Hands out the batches for which this worker computes gradients, until the job is done.
 
         Each batch must be answered by one ``push``, or by ``skip``, before the next one is
         requested. After a ``break``, another call resumes the iteration, and hands out a
@@ -304,10 +306,9 @@ class Cluster:
             strict: Whether to raise ``RolledBack`` instead.
 
         Yields:
-            The index of a batch in the training stream; ``batch_indices`` tells its
-            examples. Assigned by step, it is step x seats + seat; by ticket, the ticket's
-            index. An index comes again, in this worker or another, if its gradient was
-            lost.
+            The index of a batch in the training stream; ``batch_indices`` returns its examples.
+            Assigned by step, it is step x seats + seat; by ticket, the ticket's index. An index is
+            handed out again, to this worker or another, if its gradient was lost.
 
         Raises:
             Error: ``declare`` was not called, or a batch was not answered.
@@ -338,19 +339,19 @@ class Cluster:
     ) -> dict[str, Float32Array]:
         """The values of all variables.
 
-        Within ``batches`` these are the values at which the gradient of the current batch
-        is to be computed; after a ``push`` those for the next batch, and after the last
-        one the final values. They have arrived already, so the call does not wait.
-        Elsewhere the newest values are fetched.
+        Within ``batches`` these are the values at which the gradient of the current batch must be
+        computed; after a ``push``, those for the next batch; and after the last one, the final
+        values. They have already arrived, so the call does not wait. Elsewhere the newest values
+        are fetched.
 
         Args:
             into: Writable float32 arrays by name; their variables' values are copied into
                 them, and they are returned.
-            copy: Whether to return copies, to be written to or kept for long. Otherwise the
-                arrays are read-only and cost no copy: where a ps is on this host they may lie
-                in its memory. They stay as they are for as long as they are kept; but while
-                those of an earlier batch are kept beside those of this one and the next, later
-                ones cost a copy each. A process that is forked off must not read them.
+            copy: Whether to return copies, which may be written to or kept for long. Otherwise the
+                arrays are read-only and are not copied: if a ps is on this host, they may be in its
+                memory. They do not change while they are kept; but while arrays of an earlier batch
+                are kept in addition to those of this batch and the next, each later one costs a
+                copy. A forked process must not read them.
 
         Returns:
             float32 arrays by name, in the order declared.
@@ -366,14 +367,14 @@ class Cluster:
         return {name: np.array(value) for name, value in values.items()} if copy else dict(values)
 
     def add(self, gradients: Mapping[str, Float32Array]) -> None:
-        """Hands in some gradients of the current batch before the others are there.
+        """Hands in some gradients of the current batch before the others are available.
 
-        What is larger than one message (4 MiB) begins to travel at once, so that it is sent
-        while the rest is computed. ``push`` hands in the rest, and ends the batch.
+        Gradients larger than one message (4 MiB) are sent at once, while the others are computed.
+        ``push`` hands in the others, and ends the batch.
 
         Args:
-            gradients: Gradients by name, as ``push`` takes them. The arrays must not be
-                changed until ``push`` has returned.
+            gradients: Gradients by name, as for ``push``. The arrays must not be changed until
+                ``push`` has returned.
 
         Raises:
             TypeError: A gradient has the wrong dtype.
@@ -383,21 +384,21 @@ class Cluster:
         self._need_turn().add(gradients)
 
     def pull_rows(self, ids: Mapping[str, npt.ArrayLike]) -> dict[str, Float32Array]:
-        """Rows of embedding tables, read from the ps by one call.
+        """Rows of embedding tables, read from the ps in one call.
 
-        Within ``batches`` these are the rows at which the gradient of the current batch is to
-        be computed: in synchronous jobs of the same step as ``pull``, unless that has closed
-        without this worker. After the last ``push`` they are the final ones, and elsewhere the
-        newest. Rows that ``want_rows`` named have arrived already. If the job is rolled back
-        meanwhile, rows are 0, and the current batch counts nowhere, as ever then.
+        Within ``batches`` these are the rows at which the gradient of the current batch must be
+        computed: in synchronous jobs, of the same step as ``pull``, unless that step has closed
+        without this worker. After the last ``push`` they are the final rows, and elsewhere the
+        newest. Rows requested by ``want_rows`` have already arrived. If the job is rolled back
+        meanwhile, rows are 0, and the current batch does not count, as always after a rollback.
 
         Args:
-            ids: By table, the ids of its rows: integers in an array of any shape, in any order,
-                also several times.
+            ids: The ids of rows, by table: integers in an array of any shape, in any order,
+                possibly repeated.
 
         Returns:
-            float32 arrays by table, of the shape of its ids with ``row_length`` behind. A row
-            that no step has changed has its first values.
+            float32 arrays by table, of the shape of its ids followed by ``row_length``. A row that
+            no step has changed has its first values.
 
         Raises:
             TypeError, ValueError: There is no such table, or ids are not unsigned integers.
@@ -411,40 +412,40 @@ class Cluster:
         return self._loop.read_rows(request)
 
     def want_rows(self, ids: Mapping[str, npt.ArrayLike]) -> None:
-        """Has these rows come with the values of the next batch, by the same call to the ps.
+        """Requests rows that then arrive with the values of the next batch, in the same call.
 
-        For batches that are known before they are handed out, as those that are assigned by
-        step: called before ``push``, it makes ``pull_rows`` return at once. A wrong guess costs
-        time, and nothing else.
+        For batches that are known before they are handed out, such as those assigned by step: if
+        called before ``push``, it makes ``pull_rows`` return at once. A wrong guess only costs
+        time.
 
         Args:
-            ids: As of ``pull_rows``.
+            ids: As for ``pull_rows``.
 
         Raises:
-            TypeError, ValueError: As of ``pull_rows``.
+            TypeError, ValueError: As for ``pull_rows``.
             Error: ``declare`` was not called.
         """
         self._begin().want_rows(_rows.Request(self._tables, ids))
 
     def add_rows(self, table: str, ids: npt.ArrayLike, gradients: npt.ArrayLike) -> None:
-        """Hands in the gradients of all rows of one table that the current batch has.
+        """Hands in the gradients of all rows of one table that the current batch uses.
 
-        Once for each table, before ``push``, which ends the batch; a table that is not handed
-        in has no gradients. Those of an id that is there several times are added up. The arrays
-        may be changed at once.
+        To be called once for each table, before ``push``, which ends the batch; a table without a
+        call has no gradients. Gradients of repeated ids are added up. The arrays may be changed as
+        soon as the call returns.
 
         Args:
             table: Its name.
-            ids: As of ``pull_rows``.
-            gradients: float32 of the shape that ``pull_rows`` returns for these ids, averaged
-                over the examples as those of variables are.
+            ids: As for ``pull_rows``.
+            gradients: float32 of the shape that ``pull_rows`` returns for these ids, averaged over
+                the examples, like those of variables.
 
         Raises:
             TypeError, ValueError: An array has the wrong dtype or shape.
-            Refused: There are more than ``max_rows_per_push`` different ids, or rows of this
-                table were handed in before; or a sum is not finite, which names its row. Unless
-                the rows are handed in again, ``push`` contributes nothing then, and is counted
-                as not finite.
+            Refused: There are more than ``max_rows_per_push`` different ids, or rows of this table
+                were handed in before; or the sum of a row, which the error names, is not finite. In
+                the last case, unless the rows are handed in again, ``push`` contributes nothing and
+                is counted as not finite.
             Error: There is no current batch.
         """
         loop = self._need_turn()
@@ -473,9 +474,8 @@ class Cluster:
                 by name or in the order declared: float32 arrays of the variables' shapes,
                 averaged over the examples. Arrays that are not C-contiguous are copied
                 first.
-            loss: Mean loss over the examples; None where it is not known. If it or a
-                gradient is not finite, the push contributes nothing, and is counted as not
-                finite.
+            loss: Mean loss over the examples; None if it is not known. If it or a gradient is not
+                finite, the push contributes nothing, and is counted as not finite.
             examples: Number of examples in the batch, its weight in the step. With 0 the
                 push contributes nothing.
             clip_factor: Factor from 0 to 1 for the gradient. Default: what the job's
@@ -504,10 +504,10 @@ class Cluster:
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.
 
-        Within ``batches`` all of the script's time is taken for computation otherwise. The
-        status page, ``holdfast status``, metrics and traces tell the two apart, and name a
-        worker that mostly waits for its input. Before the first batch, and after the last one,
-        it does nothing.
+        Otherwise all of the script's time within ``batches`` counts as computation. The status
+        page, ``holdfast status``, metrics and traces distinguish the two, and name workers that
+        mostly wait for their input. Before the first batch and after the last one, this has no
+        effect.
 
             for batch in cluster.batches():
                 with cluster.waiting_for_input():
@@ -580,16 +580,17 @@ class Cluster:
             step: Step of the values that were evaluated.
             examples: Number of examples evaluated on.
             loss: Mean loss over the examples.
-            accuracy: Share of the examples whose class was predicted right.
+            accuracy: Share of the examples whose class was predicted correctly.
             mean_absolute_error: Mean over examples and outputs.
-            mean_squared_error: Likewise.
+            mean_squared_error: Mean over examples and outputs.
             top_k_accuracy: Share of the examples whose class is among the first k predicted.
-            auc: Area under the receiver operating characteristic.
-            calibration: Sum of the predicted probabilities of class 1 over the examples of it.
-            metrics: Further figures by name, at most 32.
+            auc: Area under the ROC curve.
+            calibration: Sum of the predicted probabilities of class 1, divided by the number of
+                examples of class 1.
+            metrics: Additional metrics by name, at most 32.
 
         Raises:
-            Refused: A figure cannot be kept.
+            Refused: A metric cannot be kept.
         """
         self._check()
         figures = {
@@ -618,30 +619,29 @@ class Cluster:
     ) -> None:
         """Evaluates checkpoints as the job takes them, until it is done.
 
-        For a process that is a task of the job "evaluator". Training does not wait for it,
-        and goes on without it. Which checkpoints are evaluated is what ``declare`` was given
-        as ``evaluation``; the last one is in any case. What ``function`` raises ends this
-        process, but not the job.
+        For a process that is a task of the job "evaluator". Training does not wait for it, and goes
+        on without it. The ``evaluation`` given to ``declare`` says which checkpoints are evaluated;
+        the last one always is. An exception in ``function`` ends this process, but not the job.
 
         Args:
-            function: Called with the variables of a checkpoint, float32 arrays by name which
-                it may change, and its step. It returns the loss, or figures by name: those
-                of ``report_evaluation`` and any others.
+            function: Called with the variables of a checkpoint, float32 arrays by name that it may
+                change, and its step. It returns the loss, or metrics by name: those of
+                ``report_evaluation`` and any others.
             checkpoint_dir: The ``--checkpoint_dir`` of the ps, as this process sees it.
                 Default: the environment variable ``HOLDFAST_CHECKPOINT_DIR``.
-            examples: Number of examples evaluated on, which is reported.
+            examples: Number of examples evaluated on, for the report.
 
         Raises:
-            Error: This process is no evaluator, or the ps have no ``--checkpoint_dir``.
+            Error: This process is not an evaluator, or the ps have no ``--checkpoint_dir``.
             ValueError: ``checkpoint_dir`` is not known.
             FileNotFoundError: ``checkpoint_dir`` does not exist.
-            JobFailed, Stopped, Unavailable: The job ended otherwise.
+            JobFailed, Stopped, Unavailable: The job ended in another way.
         """
         self._check()
         folder = checkpoint_dir or os.environ.get("HOLDFAST_CHECKPOINT_DIR")
         if folder is None:
             raise ValueError(
-                "where are the checkpoints? Give checkpoint_dir, or set HOLDFAST_CHECKPOINT_DIR"
+                "checkpoint_dir is not known: pass it, or set HOLDFAST_CHECKPOINT_DIR"
             )
         missing = ""
         while True:
@@ -661,7 +661,7 @@ class Cluster:
             except (FileNotFoundError, Error) as error:
                 if not os.path.isdir(folder):
                     raise
-                # The job may have gone back behind it, and removed it.
+                # The job may have gone back to an earlier step, and removed the checkpoint.
                 if name != missing:
                     _log.warning("cannot evaluate checkpoint %s: %s", name, error)
                 missing = name
@@ -746,15 +746,15 @@ class Cluster:
         return _native.values_of(memory, writable=False)
 
     def _end_with(self, value: BaseException | None) -> None:
-        """Leaves because of ``value``, which ends the job where it is an error of the script's."""
+        """Leaves because of ``value``, which ends the job if it is an error of the script."""
         if value is None:
             self._end("", _LEAVE_MS)
         elif self._evaluates or isinstance(
             value, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)
         ):
-            # The job knows already, or goes on without this worker. A worker that was
-            # refused because it belongs to another job must not end this one. An evaluator is
-            # not waited for.
+            # The job already knows, or goes on without this worker. A worker that was refused
+            # because it belongs to another job must not end this one. The job does not wait for
+            # evaluators.
             self._end("", _LEAVE_INTERRUPTED_MS)
         else:
             self._end(f"{self.task}: {type(value).__name__}: {value}", _LEAVE_MS)
@@ -763,7 +763,7 @@ class Cluster:
         if self._unusable:
             return
         self._unusable = "the cluster was closed"
-        # Its memory is freed when no view of it is left.
+        # Its memory is freed when there is no view of it left.
         self._loop = None
         _process.open_clusters.discard(self)
         self._finalizer.detach()

@@ -26,27 +26,28 @@ def batch_indices(
 ) -> npt.NDArray[np.int64]:
     """The examples of a batch.
 
-    The training stream repeats the data set, each epoch in a different order that depends
-    on the seed alone. Batches are consecutive pieces of the stream, so a batch may begin in
-    one epoch and end in the next. ``ps_worker`` takes the same examples for the same
-    ``seed``, ``batch_size`` and ``shuffle``.
+    The training stream repeats the data set, each epoch in a different order that depends only on
+    the seed. Batches are consecutive parts of the stream, so a batch may begin in one epoch and end
+    in the next. ``ps_worker`` uses the same examples for the same ``seed``, ``batch_size`` and
+    ``shuffle``.
 
     Args:
         batch: Index of the batch, from ``Cluster.batches``.
         examples: Number of examples in the data set.
         batch_size: Number of examples in a batch.
         seed: Seed of the order.
-        shuffle: "full": any example may be anywhere in an epoch. "blocks": ranges of
-            ``shuffle_block`` examples in random order, and in random order within each, so that
-            a data set larger than memory is read a range at a time. "none": as the data are.
-        shuffle_block: Examples of a range.
+        shuffle: "full": any example may be anywhere in an epoch. "blocks": blocks of
+            ``shuffle_block`` examples in random order, and the examples of each block in random
+            order, so that a data set larger than memory is read a block at a time. "none": the
+            order of the data.
+        shuffle_block: Number of examples in a block.
 
     Returns:
         int64 [batch_size]: indices from 0 to ``examples`` - 1.
 
     Raises:
         Refused: An argument is out of range.
-        ValueError: ``shuffle`` is none of these.
+        ValueError: ``shuffle`` is not one of these.
     """
     if shuffle not in get_args(Shuffle):
         raise ValueError(f"shuffle is {shuffle!r}, not one of {', '.join(get_args(Shuffle))}")
@@ -69,8 +70,8 @@ def batch_indices(
 def digest(values: Mapping[str, Float32Array]) -> str:
     """Digest of variables: equal digests mean equal variables, bit for bit.
 
-    It is what ``ps_worker`` logs as "digest of the variables": the SHA-256 of, in the order
-    of their names, each variable's name, a zero byte, its shape as "[784,10]", a zero byte,
+    The same as the "digest of the variables" that ``ps_worker`` logs: the SHA-256 of, in the order
+    of their names, each variable's name, a zero byte, its shape such as "[784,10]", a zero byte,
     and its values as little-endian float32 in row-major order.
 
     Args:

@@ -1,8 +1,7 @@
-"""The failures that are not absorbed, one exception class for each reaction to them.
+"""Failures that the cluster does not absorb: one exception class for each way to react.
 
-If nobody catches one, the process ends with the exit code of a ``ps_worker`` that ends for
-the same reason, so that supervisors treat scripts as they treat daemons
-(docs/operating/exit_codes.md).
+If an exception is not caught, the process ends with the exit code of a ``ps_worker`` that ends for
+the same reason, so that supervisors treat scripts like daemons (docs/operating/exit_codes.md).
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ class Error(RuntimeError):
     """Base class of the exceptions below; raised itself when the API is misused.
 
     Attributes:
-        exit_code: Exit code of the process if nobody catches it: 1, failed; 2, wrong use;
+        exit_code: Exit code of the process if the exception is not caught: 1, failed; 2, wrong use;
             138, the script can be started again and continues.
-        task: The task that the message names, as "/job:ps/task:1", or "".
+        task: The task that the message names, such as "/job:ps/task:1", or "".
     """
 
     exit_code: int = 1
@@ -61,8 +60,8 @@ class JobFailed(Error):
 class Stopped(Error):
     """An operator has stopped the job, with ``holdfast stop``.
 
-    Started again with the same checkpoint directory, it goes on from the step that the
-    message names. If nobody catches it, the process ends with 0.
+    When started again with the same checkpoint directory, the job goes on from the step that the
+    message names. If the exception is not caught, the process ends with 0.
     """
 
     exit_code = 0

@@ -9,8 +9,8 @@ parameters and the state of the optimizer, and hands out batches::
         loss, grads = step(trainer.params, x[batch], y[batch])
         trainer.push(loss, grads)
 
-Rows of embedding tables are arguments of the loss like the parameters: ``Trainer.rows`` reads
-those of a batch, and ``push`` takes their gradients.
+Rows of embedding tables are arguments of the loss, like the parameters: ``Trainer.rows`` reads the
+rows of a batch, and ``push`` takes their gradients.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ _DTYPES = ("float32", "bfloat16", "float16")
 class Trainer:
     """The parameters of a training loop, held by a cluster.
 
-    Every worker makes one, with the same arguments; it returns when the variables exist on
-    the cluster. Each leaf of the pytree becomes a variable, named by its path:
-    ``{"layers": [{"kernel": ...}]}`` has "layers/0/kernel". What follows from a leaf:
+    Every worker creates one, with the same arguments; the constructor returns when the variables
+    exist on the cluster. Each leaf of the pytree becomes a variable, named by its path:
+    ``{"layers": [{"kernel": ...}]}`` has "layers/0/kernel". A leaf determines:
 
-    - its first value, unless the job resumes from a checkpoint. The chief's count;
+    - the variable's first value, unless the job resumes from a checkpoint. The chief's
+      values count;
     - its sharding, if the leaf is a committed ``jax.Array``: ``params`` has the same one.
-      All devices must belong to this process, which is one worker, however many there are;
-    - its dtype: float32, or bfloat16 or float16, whose variable is a float32 master on
-      which steps are made, and which is rounded when it is read.
+      All devices must belong to this process, which is a single worker;
+    - its dtype: float32, or bfloat16 or float16. In the latter cases, steps change a float32
+      master copy, which is rounded when it is read.
 
-    A trainer may be used in a ``with`` statement, which leaves the cluster at its end. The
-    process otherwise leaves when it ends.
+    A trainer may be used in a ``with`` statement, which leaves the cluster at its end. Otherwise
+    the process leaves when it ends.
 
     Attributes:
-        cluster: The ``holdfast.Cluster``, for all that has no shortcut here.
+        cluster: The ``holdfast.Cluster``, for everything that has no shortcut here.
         names: The variable of each leaf, in the order of ``jax.tree.leaves``.
         batch: Index of the current batch. A random key that is folded with it,
-            ``jax.random.fold_in(key, trainer.batch)``, is the same whoever computes the batch.
+            ``jax.random.fold_in(key, trainer.batch)``, is the same in whichever worker computes the
+            batch.
 
     Args:
         params: A pytree of arrays.
@@ -68,14 +70,14 @@ class Trainer:
             the statistics of batch norm; see ``push``. Its names begin with "state/".
         moving_average: Share of ``state`` that a step keeps.
         tables: Embedding tables by name, whose rows ``rows`` reads. Default: none.
-        options: Called with the name of each parameter; returns further arguments of its
+        options: Called with the name of each parameter; returns additional arguments for its
             ``Variable``, such as ``compression`` or an ``optimizer`` of its own.
         cluster: The cluster. Default: ``holdfast.connect()``.
-        declare: Further arguments of ``Cluster.declare``, such as ``consistency``.
+        declare: Additional arguments for ``Cluster.declare``, such as ``consistency``.
 
     Raises:
-        TypeError: A leaf has another dtype, or is no array; the error names it.
-        ValueError: Two leaves have the same name, or a leaf's devices are not all of this
+        TypeError: A leaf has another dtype, or is not an array; the error names it.
+        ValueError: Two leaves have the same name, or not all of a leaf's devices belong to this
             process.
         Refused: The job is not valid, or another one was declared before.
         JobFailed, Unavailable: The variables did not come to exist.
@@ -104,7 +106,7 @@ class Trainer:
         }
         self.cluster = holdfast.connect() if cluster is None else cluster
         self.cluster.declare(variables, optimizer=optimizer, steps=steps, tables=tables, **declare)
-        # From one batch of this worker to its next; None where nobody knows.
+        # Distance from one batch of this worker to its next; None if it is not known.
         self._stride: int | None = None
         consistency = declare.get("consistency")
         ticketed = declare.get("examples") == "by_ticket"
@@ -127,11 +129,11 @@ class Trainer:
 
     @property
     def params(self) -> Any:
-        """The parameters: a pytree as the constructor was given, of ``jax.Array``.
+        """The parameters: a pytree of ``jax.Array`` like the one given to the constructor.
 
-        Within ``batches`` those at which the gradient of the batch is to be computed, after
-        the loop the final ones. The arrays are the caller's: they stay as they are in later
-        steps, and may be donated; reading the property again makes others.
+        Within ``batches``, the parameters at which the gradient of the batch must be computed;
+        after the loop, the final ones. The arrays belong to the caller: later steps do not change
+        them, and they may be donated; reading the property again creates new ones.
         """
         return self._params.put(self.cluster.pull())
 
@@ -141,26 +143,26 @@ class Trainer:
         return self._state.put(self.cluster.pull())
 
     def rows(self, ids: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
-        """Rows of embedding tables, read by one call to the ps, each row once.
+        """Rows of embedding tables, read in one call to the ps, each row once.
 
-        Within ``batches`` those at which the gradient of the batch is to be computed, after the
-        loop the final ones, and elsewhere the newest. Reading makes no rows.
+        Within ``batches``, the rows at which the gradient of the batch must be computed; after the
+        loop, the final rows; elsewhere, the newest. Reading does not create rows.
 
         Args:
-            ids: By table, the ids of its rows: integers in an array of any shape, in any
-                order, also several times. A negative one stands for the unsigned number of 64
-                bits with the same bits, so an int64 may be a hash. NumPy's arrays keep such
-                ids whole; JAX' own have 32 bits unless ``jax_enable_x64`` is set.
+            ids: The ids of rows, by table: integers in an array of any shape, in any order,
+                possibly repeated. A negative id stands for the 64-bit unsigned number with the same
+                bits, so an int64 may be a hash. NumPy arrays keep all 64 bits of such ids; JAX
+                arrays have 32 bits unless ``jax_enable_x64`` is set.
 
         Returns:
-            ``jax.Array`` by table, float32 of the shape of its ids with ``row_length`` behind:
-            a ``jit`` that takes them is compiled anew for other shapes only.
+            ``jax.Array`` by table, float32 of the shape of its ids followed by ``row_length``: a
+            ``jit`` that takes them is recompiled only for other shapes.
 
         Raises:
             TypeError, ValueError: There is no such table, or ids are not integers.
             Unavailable: The rows could not be read.
         """
-        # Nobody else has these arrays, so JAX may take their memory for its own.
+        # Nothing else refers to these arrays, so JAX may take over their memory.
         rows = self.cluster.pull_rows(_unsigned(ids))
         return {name: jax.device_put(array) for name, array in rows.items()}
 
@@ -195,31 +197,31 @@ class Trainer:
         on_rollback: Callable[[int], object] | None = None,
         strict: bool = False,
     ) -> Iterator[int | npt.NDArray[np.int64]]:
-        """Hands out the batches that this worker computes gradients of, until the job is done.
+        """Hands out the batches for which this worker computes gradients, until the job is done.
 
-        Each must be answered by ``push``. Failures that the cluster absorbs show as batches
-        that come again; see ``Cluster.batches``.
+        Each must be answered by ``push``. Failures that the cluster absorbs show only as batches
+        that are handed out again; see ``Cluster.batches``.
 
         Args:
             examples: Number of examples in the data set.
             batch_size: Number of examples in a batch of this worker.
             seed: Seed of the order of the examples.
-            shuffle: How random it is; as for ``batch_indices``.
-            shuffle_block: Likewise.
-            ids: Called with the indices of a batch's examples, returns what ``rows`` will be
-                asked for. Where batches are assigned by step, the rows then come with the
-                other values.
+            shuffle: How random the order is; as for ``batch_indices``.
+            shuffle_block: As for ``batch_indices``.
+            ids: Called with the indices of a batch's examples; returns the ids that will be given
+                to ``rows``. If batches are assigned by step, these rows then arrive with the other
+                values.
             on_rollback: As for ``Cluster.batches``.
-            strict: Likewise.
+            strict: As for ``Cluster.batches``.
 
         Yields:
-            The indices of the batch's examples, int64 [batch_size], as ``batch_indices``
-            tells them; without ``examples`` the index of the batch.
+            The indices of the batch's examples, int64 [batch_size], as returned by
+            ``batch_indices``; without ``examples``, the index of the batch.
         """
         if (examples is None) != (batch_size is None):
             raise TypeError("batches: give examples and batch_size, or neither")
         if ids is not None and examples is None:
-            raise TypeError("batches: ids are told of the indices of examples: give examples")
+            raise TypeError("batches: ids needs the indices of examples: give examples")
         self._examples = batch_size
 
         def indices_of(batch: int) -> npt.NDArray[np.int64]:
@@ -237,7 +239,7 @@ class Trainer:
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.
 
-        As ``Cluster.waiting_for_input``.
+        Like ``Cluster.waiting_for_input``.
         """
         return self.cluster.waiting_for_input()
 
@@ -259,32 +261,32 @@ class Trainer:
 
         Args:
             loss: Mean loss over the examples, a scalar.
-            grads: The gradient, a pytree like ``params``; a mean over the examples. This
-                order is that of ``jax.value_and_grad``.
+            grads: The gradient, a pytree like ``params``; a mean over the examples. Loss and
+                gradient are in the order of ``jax.value_and_grad``.
             examples: Number of examples in the batch. Default: ``batch_size`` of ``batches``.
-            state: The values of ``state`` in this batch, of which the step takes the mean:
-                the batch's own statistics, not averages with earlier ones.
-            ids: By table, the ids of the rows that have gradients, as ``rows`` was given.
-            rows: By table, their gradients, of the shape that ``rows`` returned. Those of an id
-                that is there several times are added up.
+            state: The values of ``state`` in this batch, which the step averages: the batch's own
+                statistics, not averages with earlier ones.
+            ids: By table, the ids of the rows that have gradients, as given to ``rows``.
+            rows: By table, their gradients, of the shape that ``rows`` returned. Gradients of
+                repeated ids are added up.
             clip_factor: As for ``Cluster.push``.
 
         Raises:
             TypeError: A gradient has the wrong dtype.
-            ValueError: A pytree has another structure than ``params`` or ``state``, or an
-                array another shape; or there are not gradients of all tables of ``ids``.
+            ValueError: A pytree has another structure than ``params`` or ``state``, or an array
+                another shape; or a table in ``ids`` has no gradients.
             Refused: A table has more different ids than ``max_rows_per_push``.
             Error: There is no current batch.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         examples = self._examples if examples is None else examples
         if examples is None:
-            raise TypeError("push: examples is needed where batches was not given batch_size")
+            raise TypeError("push: examples is required if batches was not given batch_size")
         gradients = {**self._params.get(grads, "grads"), **self._state.get(state, "state")}
         ids, rows = ids or {}, rows or {}
         if set(ids) != set(rows):
             raise ValueError(
-                f"push: ids are those of the tables {sorted(ids)}, and rows of {sorted(rows)}"
+                f"push: ids has the tables {sorted(ids)}, but rows has {sorted(rows)}"
             )
         for name, of_table in _unsigned(ids).items():
             self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
@@ -302,7 +304,7 @@ class Trainer:
 
 
 def _unsigned(ids: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
-    """Signed ids by their bits; what is no integer is refused by the cluster."""
+    """Converts signed ids by their bits; the cluster refuses ids that are not integers."""
     arrays = {name: np.asarray(of_table) for name, of_table in ids.items()}
     return {
         name: array.astype(np.int64).view(np.uint64) if array.dtype.kind == "i" else array
@@ -315,8 +317,8 @@ def load_checkpoint(path: str | os.PathLike[str], like: Any) -> Any:
 
     Args:
         path: As for ``holdfast.load_checkpoint``.
-        like: A pytree like the ``params`` of the trainer; only its structure, shapes, dtypes
-            and shardings count.
+        like: A pytree like the ``params`` of the trainer; only its structure, shapes, dtypes and
+            shardings matter.
 
     Returns:
         The same pytree of ``jax.Array``.
@@ -337,7 +339,7 @@ class _Tree:
         self.names = [prefix + _name_of(path, argument) for path, _ in leaves]
         self._dtypes: list[np.dtype[Any]] = []
         self._shapes: list[tuple[int, ...]] = []
-        # Where a leaf is put: its sharding, or None for wherever JAX puts arrays.
+        # The placement of each leaf: its sharding, or None for JAX's default.
         self._shardings: list[Any] = []
         for (path, leaf), name in zip(leaves, self.names, strict=True):
             where = f"{argument}{jax.tree_util.keystr(path)}"
@@ -351,7 +353,7 @@ class _Tree:
             sharding = leaf.sharding if getattr(leaf, "committed", False) else None
             if sharding is not None and not sharding.is_fully_addressable:
                 raise ValueError(
-                    f'{where} ("{name}") lies on devices of other processes: a worker is one '
+                    f'{where} ("{name}") is on devices of other processes: a worker is one '
                     "process with its own devices"
                 )
             self._dtypes.append(np.dtype(leaf.dtype))
@@ -359,7 +361,7 @@ class _Tree:
             self._shardings.append(sharding)
 
     def variables(self, options: Callable[[str], Mapping[str, Any]]) -> dict[str, Variable]:
-        """With the leaves' values as first values; keeps none of the leaves."""
+        """The variables, with the leaves' values as first values; keeps none of the leaves."""
         values = jax.device_get(self._leaves)
         self._leaves = []
         return {
@@ -368,21 +370,21 @@ class _Tree:
         }
 
     def put(self, values: dict[str, Float32Array]) -> Any:
-        """The pytree on its devices, of copies that nobody writes to."""
+        """The pytree on its devices, made of copies that nothing writes to."""
         arrays: list[Any] = []
         for name, shape, dtype in zip(self.names, self._shapes, self._dtypes, strict=True):
             if name not in values:
                 raise ValueError(f'there is no variable "{name}"')
             if values[name].shape != shape:
                 raise ValueError(f'"{name}" has shape {values[name].shape}, not {shape}')
-            # device_put may take the memory of an array on CPU devices for its own, whatever
-            # its may_alias says (jax-ml/jax#37830), and the caller may donate it: it is then
-            # written to, which the cluster's is not to be.
+            # device_put may take over the memory of an array on CPU devices, whatever its may_alias
+            # says (jax-ml/jax#37830), and the caller may donate it: it is then written to, which
+            # must not happen to the cluster's memory.
             arrays.append(np.array(values[name], dtype))
         return self._structure.unflatten(jax.device_put(arrays, self._shardings))
 
     def get(self, tree: Any, argument: str) -> dict[str, Float32Array]:
-        """The leaves of a tree like this one as float32 in the memory of the host."""
+        """The leaves of a tree like this one, as float32 in host memory."""
         structure = jax.tree_util.tree_structure(tree)
         if structure != self._structure:
             raise ValueError(f"{argument}: expected {self._structure}, got {structure}")
@@ -390,7 +392,7 @@ class _Tree:
         named: dict[str, Float32Array] = {}
         for name, dtype, array in zip(self.names, self._dtypes, arrays, strict=True):
             array = np.asarray(array)
-            # The dtype of the leaf is what value_and_grad makes; float32 is as good.
+            # value_and_grad returns the dtype of the leaf; float32 is also accepted.
             if array.dtype != np.float32 and array.dtype == dtype:
                 array = array.astype(np.float32)
             named[name] = array
@@ -398,9 +400,9 @@ class _Tree:
 
 
 def _name_of(path: tuple[Any, ...], argument: str) -> str:
-    """The path with "/" between its keys, in the characters that names have.
+    """The path with "/" between its keys, in characters that are valid in names.
 
-    Other characters become "_". A pytree that is one array takes the argument's name.
+    Other characters become "_". A pytree that is a single array gets the argument's name.
     """
     name = jax.tree_util.keystr(path, simple=True, separator="/") or argument
     name = re.sub(r"[^A-Za-z0-9_./-]", "_", name)

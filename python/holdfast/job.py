@@ -88,9 +88,9 @@ def field_text(name: str, value: object, *, is_enum: bool = False) -> str:
 class Message:
     """A message of proto/training.proto."""
 
-    # The member of the message's oneof that the class stands for, if the message has one ...
+    # The member of the message's oneof that the class represents, if the message has one ...
     _kind: ClassVar[str] = ""
-    # ... and the fields beside the oneof.
+    # ... and the fields outside the oneof.
     _beside_kind: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Initializer(Message):
-    """First values made by the cluster, from the job's seed and the variable's name alone."""
+    """First values made by the cluster, only from the job's seed and the variable's name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,8 +236,8 @@ class Exponential(LearningRateSchedule):
 class Polynomial(LearningRateSchedule):
     """From ``learning_rate`` to ``end_learning_rate`` in ``decay_steps`` steps.
 
-    (rate - end) x (1 - step / ``decay_steps``) ^ ``power`` + end; ``power`` is 1 by default.
-    With ``cycle`` the decay begins again each time it has reached its end.
+    (rate - end) x (1 - step / ``decay_steps``) ^ ``power`` + end; ``power`` is 1 by default. With
+    ``cycle`` the decay restarts each time it has reached its end.
     """
 
     _kind = "polynomial"
@@ -376,9 +376,9 @@ class Synchronous(Consistency):
 
     Attributes:
         replicas_to_aggregate: N, the gradients in a step. Default: M.
-        total_num_replicas: M, the number of workers. Default: those of the cluster. With
-            M > N, M - N workers are backup replicas; with M < N, each worker contributes
-            several times to a step.
+        total_num_replicas: M, the number of workers. Default: the cluster's. With M > N, M - N
+            workers are backup replicas; with M < N, each worker contributes several times to a
+            step.
         aggregation: "mean", weighted by examples, or "sum".
     """
 
@@ -448,7 +448,7 @@ class Compression(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Partitioner(Message):
-    """How a variable is cut by rows into slices, which may lie on different ps."""
+    """How a variable is partitioned by rows into slices, which may be on different ps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -461,7 +461,7 @@ class FixedShards(Partitioner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MinSize(Partitioner):
-    """As many slices of at least ``min_slice_bytes`` (default 262144) as possible."""
+    """One slice per ``min_slice_bytes`` bytes (default 262144), rounded up."""
 
     _kind = "min_size"
     min_slice_bytes: int | None = None
@@ -470,7 +470,7 @@ class MinSize(Partitioner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaxSize(Partitioner):
-    """As few slices of at most ``max_slice_bytes`` as possible."""
+    """As few slices as possible, of at most ``max_slice_bytes`` each."""
 
     _kind = "max_size"
     max_slice_bytes: int
@@ -503,8 +503,8 @@ class LostWorkers(Message):
             asynchronous ones continue.
         min_replicas: With "continue", the job waits while fewer workers than this are
             alive. Default 1.
-        max_workers: With "continue", the number of workers up to which others may join
-            while the job runs. Default: the workers of the cluster.
+        max_workers: With "continue", the maximum number of workers, up to which others may join
+            while the job runs. Default: the number of workers in the cluster.
     """
 
     policy: Literal["wait", "continue"] | None = None
@@ -530,10 +530,10 @@ class Checkpoints(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric(Message):
-    """A figure of evaluations by which they are compared.
+    """The metric by which evaluations are compared.
 
     Attributes:
-        name: "loss", "accuracy", or whatever the evaluator's function calls it.
+        name: "loss", "accuracy", or any other name used by the evaluator's function.
         goal: "minimize" or "maximize". Default: "maximize" for "accuracy",
             "top_k_accuracy" and "auc", otherwise "minimize".
     """
@@ -544,11 +544,11 @@ class Metric(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeepBest(Message):
-    """Keeps the checkpoints whose evaluations were the best, in the folder ``best``.
+    """Keeps the checkpoints with the best evaluations, in the folder ``best``.
 
     Attributes:
-        metric: What is compared. Default: the loss.
-        count: Number of checkpoints that are kept so. Default 1.
+        metric: The metric to compare. Default: the loss.
+        count: Number of best checkpoints to keep. Default 1.
     """
 
     metric: Metric | None = None
@@ -557,15 +557,15 @@ class KeepBest(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EarlyStopping(Message):
-    """Ends the job before its last step once evaluations do not improve any more.
+    """Ends the job before its last step once evaluations no longer improve.
 
     Attributes:
-        metric: What is compared. Default: the loss.
-        patience: Evaluations in a row without an improvement.
-        min_delta: A smaller change is no improvement.
-        at_fixed_steps: Synchronous jobs only: the step at which the job ends is the same in
-            every run. Training waits at each multiple of ``Evaluation.every_steps`` for the
-            evaluation of the one before.
+        metric: The metric to compare. Default: the loss.
+        patience: Number of consecutive evaluations without an improvement after which the job ends.
+        min_delta: Smaller changes do not count as an improvement.
+        at_fixed_steps: Synchronous jobs only: makes the job end at the same step in every run. At
+            each multiple of ``Evaluation.every_steps``, training waits for the evaluation of the
+            previous one.
     """
 
     metric: Metric | None = None
@@ -576,16 +576,15 @@ class EarlyStopping(Message):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation(Message):
-    """When an evaluator evaluates checkpoints, and what follows; see ``Cluster.evaluate``.
+    """When evaluators evaluate checkpoints, and with what effect; see ``Cluster.evaluate``.
 
     Attributes:
-        every_steps: The first checkpoint at or after each multiple is evaluated. Default:
-            whichever is the newest when the evaluator is ready for one.
-        every_seconds: An evaluation begins at most once in so many seconds. Default: no
-            limit.
-        start_delay_seconds: None begins in the first so many seconds of training.
-        keep_best: Which checkpoints are kept for being good. Default: none.
-        early_stopping: When the job is done before its last step. Default: never.
+        every_steps: The first checkpoint at or after each multiple is evaluated. Default: the
+            newest checkpoint whenever the evaluator is ready for one.
+        every_seconds: Minimum time between the starts of evaluations. Default: no limit.
+        start_delay_seconds: Time from the start of training before which no evaluation begins.
+        keep_best: Which checkpoints are kept as the best. Default: none.
+        early_stopping: When the job ends before its last step. Default: never.
     """
 
     every_steps: int | None = None
@@ -609,7 +608,7 @@ class Variable:
             itself + (1 - ``moving_average``) x the mean of those values, like the moving
             statistics of batch norm.
         compression: Encodings on the network. Default: none.
-        partitioner: How the variable is cut. Default: the job's.
+        partitioner: How the variable is partitioned. Default: the job's.
 
     Raises:
         TypeError: An argument has the wrong type, or an array is not float32.
@@ -647,12 +646,12 @@ class Variable:
             value = np.asarray(initializer)
             if value.dtype != np.float32:
                 raise TypeError(
-                    f"first values have dtype {value.dtype}; variables are of float32: "
+                    f"first values have dtype {value.dtype}; variables are float32: "
                     "convert them with .astype(numpy.float32)"
                 )
             if value.shape != self.shape:
                 raise ValueError(f"first values have shape {value.shape}, declared {self.shape}")
-            # The caller may change its array before they are sent.
+            # The caller may change its array before the values are sent.
             self.value = np.array(value, order="C")
             self.value.flags.writeable = False
         self.trainable = trainable
@@ -688,7 +687,7 @@ class Job(Message):
 
 
 def variables_of(variables: Mapping[str, Variable | npt.ArrayLike]) -> dict[str, Variable]:
-    """Converts what ``Cluster.declare`` was given.
+    """Converts the variables given to ``Cluster.declare``.
 
     Raises:
         TypeError, ValueError: An array cannot become a variable; the error names it.

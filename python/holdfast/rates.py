@@ -1,4 +1,4 @@
-"""The learning rate of a rule, step by step."""
+"""The learning rate of a rule at each step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast import job
 
 
 def rate_at(learning_rate: float, schedule: job.LearningRateSchedule | None, step: int) -> float:
-    """The rate at a step, by the formulas beside LearningRateSchedule in proto/training.proto."""
+    """The rate at a step, by the formulas of LearningRateSchedule in proto/training.proto."""
     if schedule is None:
         return learning_rate
     warmup, start = schedule.warmup_steps or 0, schedule.warmup_start_rate or 0.0

@@ -1,4 +1,4 @@
-"""Embedding tables: how they are declared."""
+"""Declarations of embedding tables."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from holdfast.job import Initializer, Optimizer, field_text
 class EmbeddingTable:
     """Rows of float32 values by id, held by the cluster (docs/protocol/tables.md).
 
-    An id is any unsigned number of 64 bits, and need not be known beforehand. A row that no
-    step has changed has its first values, and takes no memory.
+    An id is any 64-bit unsigned number, and need not be known beforehand. A row that no step has
+    changed has its first values and takes no memory.
 
     Args:
-        row_length: Values of a row.
+        row_length: Number of values in a row.
         initializer: First values of a row: ``Zeros``, ``Constant``, ``Uniform``, ``Normal``
             or ``TruncatedNormal``.
-        max_rows_per_push: Different ids that a push has at most. More take memory of the ps
-            for each worker.
+        max_rows_per_push: Maximum number of different ids in a push. A larger number takes more
+            memory of the ps per worker.
         optimizer: Optimizer of this table: ``Sgd``, ``Momentum``, ``Adagrad``, ``Adam`` or
-            ``Ftrl``. A step changes the rows that it has gradients of, and no others.
-            Default: the job's.
-        row_wise: With ``Adagrad``: one accumulator for a row, in place of one for each value.
-        min_count: A row is made by the step that has it pushed for the so many-th time; the
-            gradients before are dropped. Default 1.
-        expire_after_steps: A row is removed when no step has touched it for so many, or up to
-            a quarter more. Default: never.
-        max_rows: Rows at most; beyond it those that were touched longest ago are removed.
-            Default: as many as there is memory for.
+            ``Ftrl``. A step changes only the rows for which it has gradients. Default: the job's.
+        row_wise: With ``Adagrad``: one accumulator per row instead of one per value.
+        min_count: A row is created by the step in which the number of pushes that have touched it
+            reaches this count; the gradients of earlier steps are dropped. Default 1.
+        expire_after_steps: A row is removed when no step has touched it for this many steps, or up
+            to a quarter more. Default: never.
+        max_rows: Maximum number of rows; beyond it, the least recently touched rows are removed.
+            Default: limited only by memory.
 
     Attributes:
         row_length: As given.
@@ -90,10 +89,10 @@ class EmbeddingTable:
 
 
 def tables_of(tables: Mapping[str, EmbeddingTable] | None) -> dict[str, EmbeddingTable]:
-    """Checks what ``Cluster.declare`` was given.
+    """Checks the tables given to ``Cluster.declare``.
 
     Raises:
-        TypeError: Something else than a table by its name is there.
+        TypeError: An entry is not a table by its name.
     """
     for name, table in (tables or {}).items():
         if not isinstance(name, str):

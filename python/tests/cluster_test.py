@@ -13,7 +13,7 @@ import holdfast
 FLOAT32 = np.float32
 ONE = np.ones(1, FLOAT32)
 
-# A worker of two or more: the gradient of a batch is its number plus one.
+# One of two or more workers: the gradient of a batch is its number plus one.
 SCRIPT = """
     import json, sys
     import numpy as np
@@ -92,7 +92,7 @@ class OneWorkerTest(unittest.TestCase):
         self.assertEqual(status.phase, "DONE")
         self.assertEqual((status.global_step, status.total_steps), (3, 3))
         self.assertEqual((status.examples, status.train_loss), (3, 0.25))
-        # Arrays stay when the cluster is gone.
+        # Arrays stay valid after the cluster is closed.
         del cluster
         self.assertEqual(end["w"].tolist(), [[-3, -3], [-3, -3]])
         self.assertEqual(end["s"], -6)
@@ -205,7 +205,7 @@ class OneWorkerTest(unittest.TestCase):
         self.assertEqual(cluster.pull()["w"], 0)
 
     def test_values_that_are_kept_stay_as_they_are(self):
-        # A ps on this host lends what is large.
+        # A ps on this host lends large variables.
         ones = {"large": np.ones((100, 100), FLOAT32), "small": ONE}
         kept = []
         with holdfast.connect(**self.ps.task()) as cluster:
@@ -286,12 +286,12 @@ class OneWorkerTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex((TypeError, ValueError), error):
                 cluster.push(wrong, loss=0.0, examples=1)
-        # Nothing of that was sent, and the turn is still this worker's.
+        # None of that was sent, and the turn still belongs to this worker.
         cluster.push({"w": good, "b": ONE}, loss=0.0, examples=1)
         self.assertEqual(cluster.pull()["b"], -1)
 
     def test_the_same_memory_again(self):
-        # Arrays that are known are not looked at again, but read again.
+        # Known arrays are not checked again, but read again.
         cluster, batches = self.start({"w": holdfast.Variable(1)}, steps=4)
         gradient = np.zeros(1, FLOAT32)
         for value in (1, 10, 100):
@@ -393,7 +393,7 @@ class OneWorkerTest(unittest.TestCase):
 
     def test_who_evaluates(self):
         cluster, _ = self.start({"w": holdfast.Variable(1)})
-        with self.assertRaisesRegex(holdfast.Refused, "worker/task:0 is no evaluator"):
+        with self.assertRaisesRegex(holdfast.Refused, "worker/task:0 is not an evaluator"):
             cluster.evaluate(lambda variables, step: 0.0, checkpoint_dir=self.ps.checkpoints)
 
     def test_a_client_reads(self):
@@ -498,7 +498,7 @@ class SeveralWorkersTest(unittest.TestCase):
             self.assertEqual(result["replica"], replica)
             self.assertEqual(result["batches"], [2 * step + replica for step in range(5)])
             self.assertEqual(result["accepted"], 5)
-        # Means of two numbers that follow each other.
+        # Means of two consecutive numbers.
         self.check_values(results[0], sum(range(1, 11)) / 2)
 
     def test_several_seats(self):
@@ -523,7 +523,7 @@ class SeveralWorkersTest(unittest.TestCase):
         results = self.run_script(3, steps=40, consistency=consistency)
         batches = sorted(batch for result in results for batch in result["batches"])
         self.assertEqual(batches, list(range(40)))
-        # Each counts once, also where a worker uses the same memory for all.
+        # Each counts once, even if a worker uses the same memory for all.
         self.check_values(results[0], sum(range(1, 41)))
 
     def test_asynchronous(self):
@@ -543,7 +543,7 @@ class SeveralWorkersTest(unittest.TestCase):
             self.assertEqual(other.wait(), 2, other.output)
             self.assertIn("holdfast.Refused: ", other.output)
             self.assertIn("learning_rate", other.output)
-            # The job has not suffered from it.
+            # The job is not affected.
             other = ps.run(text, 1)
             self.check_values(chief.result(), sum(range(1, 11)) / 2)
             self.check_values(other.result(), sum(range(1, 11)) / 2)

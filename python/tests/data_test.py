@@ -55,7 +55,7 @@ class BatchIndicesTest(unittest.TestCase):
 
 class DigestTest(unittest.TestCase):
     def test_bytes(self):
-        # As common/tensor/digest.h tells, by hand.
+        # Computed by hand as described in common/tensor/digest.h.
         expected = hashlib.sha256(
             b"a\0[]\0" + struct.pack("<f", 3) + b"b\0[2,3]\0" + struct.pack("<6f", *range(6))
         ).hexdigest()
@@ -64,7 +64,7 @@ class DigestTest(unittest.TestCase):
             "a": np.array(3, dtype=np.float32),
         }
         self.assertEqual(holdfast.digest(values), expected)
-        # Layout is not part of it.
+        # The memory layout does not matter.
         values["b"] = np.asfortranarray(values["b"])
         self.assertEqual(holdfast.digest(values), expected)
 

@@ -12,7 +12,7 @@ with open("docs/python/evaluation.md", encoding="utf-8") as file:
     TEXT = file.read()
 SCRIPTS = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", TEXT, re.M | re.S))
 
-# Step i subtracts 1 from w, which is what the evaluator is told.
+# Step i subtracts 1 from w, which the evaluator reports.
 WORKER = """
     import numpy as np
     import holdfast
@@ -52,7 +52,7 @@ class EvaluatorTest(unittest.TestCase):
             job_name="evaluator",
             HOLDFAST_CHECKPOINT_DIR=ps.checkpoints,
         )
-        # The job does not wait for it, and might be done before.
+        # The job does not wait for the evaluator, and might be done before it.
         evaluator.await_output("joined")
         worker = ps.run(WORKER.format(steps=steps, evaluation=evaluation))
         return ps, worker, evaluator
@@ -60,7 +60,7 @@ class EvaluatorTest(unittest.TestCase):
     def test_evaluates_until_the_job_is_done(self):
         ps, worker, evaluator = self.start(6, "", "{'loss': 1.0 / step, 'f1': step}")
         self.assertEqual(worker.result(), -6)
-        # The last one in any case; those before it as time allows.
+        # The last one is always evaluated; earlier ones as time allows.
         seen = evaluator.result()
         self.assertEqual(seen, sorted(set(seen)))
         self.assertEqual(seen[-1], 6)

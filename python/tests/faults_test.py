@@ -44,7 +44,7 @@ TRAIN = """
     print(json.dumps({"digest": digest, "rollbacks": rollbacks}))
 """
 
-# Of an asynchronous job: each batch counts in an element of its own.
+# For an asynchronous job: each batch counts in an element of its own.
 COUNT = """
     import json, time
     import numpy as np
@@ -67,7 +67,7 @@ COUNT = """
     print(json.dumps(counts.tolist()))
 """
 
-# Stands in its first batch until it is told to go on, and then does `then`.
+# Waits in its first batch until it is told to go on, and then does `then`.
 WAITING = """
     import os, sys, time
     import numpy as np
@@ -140,7 +140,7 @@ class RollbackTest(unittest.TestCase):
             self.assertEqual(cluster.outcomes().roll_backs, 1)
 
     def test_parts_that_have_left_are_rolled_back(self):
-        # Of 5 MB each: more than one message.
+        # 5 MB each: more than one message.
         ahead, rest = np.ones(1_250_000, FLOAT32), np.ones(1_250_000, FLOAT32)
         with LocalCluster(1) as ps, holdfast.connect(**ps.task()) as cluster:
             cluster.declare(
@@ -233,7 +233,7 @@ class RollbackTest(unittest.TestCase):
 
 class LeaseTest(unittest.TestCase):
     def test_a_held_gil_loses_nothing(self):
-        # Three leases long no other thread of Python runs; a PyDLL keeps the GIL.
+        # No other Python thread runs for three leases, because a PyDLL keeps the GIL.
         hold = "import ctypes; batch == 1 and ctypes.PyDLL(None).usleep(3_000_000)"
         with LocalCluster(1, flags=("--lease=1s",)) as ps:
             script = ps.run(WAITING.format(steps=3, then=hold))
@@ -339,7 +339,7 @@ class ExitTest(unittest.TestCase):
     def test_told_to_stop(self):
         with LocalCluster(1) as ps:
             for number, code in ((signal.SIGTERM, 138), (signal.SIGINT, -signal.SIGINT)):
-                # In Python, and in a wait of the library's.
+                # In Python, and in a wait in the library.
                 for waits in ("time.sleep(60)", "holdfast.connect(job_name='worker', "
                               "task_index=0, cluster={'ps': ['127.0.0.1:1'], "
                               "'worker': ['127.0.0.1:2']})"):  # fmt: skip
@@ -351,7 +351,8 @@ class ExitTest(unittest.TestCase):
                         script.process.send_signal(number)
                         self.assertEqual(script.wait(), code, script.output)
                         self.assertLess(time.monotonic() - begin, 2)
-            # In order: the place was free for the next at once, and nothing has failed.
+            # It left properly: the place was free for the next worker at once, and nothing has
+            # failed.
             script = ps.run(WAITING.format(steps=3, then=""))
             self.assertEqual(script.wait(), 0, script.output)
             ps.await_end()
@@ -395,7 +396,7 @@ class ExitTest(unittest.TestCase):
             script = ps.run(TRAIN)
             self.assertEqual(script.wait(), 0, script.output)
             [line] = script.output.splitlines()
-            self.assertRegex(line, "^holdfast: the job was finished before, .* checkpoint")
+            self.assertRegex(line, "^holdfast: the job has already finished, .* checkpoint")
             ps.await_end()
             checkpoint = holdfast.load_checkpoint(ps.checkpoints)
             self.assertEqual(holdfast.digest(checkpoint.values), digest)
@@ -441,7 +442,7 @@ def square(number):
 
 
 def setUpModule():
-    # A shell that runs tests in the background has it ignored.
+    # A shell that runs tests in the background ignores the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -477,7 +478,7 @@ class ProcessesTest(unittest.TestCase):
         self.check_that_it_goes_on()
 
     def test_a_child_that_ends_as_python_does(self):
-        # With its exit handlers, finalizers and the library's destructors.
+        # Runs exit handlers, finalizers and the library's destructors.
         script = self.ps.run(
             """
             import os, sys, numpy as np, holdfast

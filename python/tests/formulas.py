@@ -118,6 +118,6 @@ class Trained:
         return m, np.sqrt(c2), c1, self._number(_or(self.rule.epsilon, 1e-8))
 
     def _bias_correction(self, beta: float) -> float:
-        # Of beta as it is declared; as in ps_server/coordinator/schedule.cc.
+        # With beta as declared, as in ps_server/coordinator/schedule.cc.
         beta = float(self._number(beta))
         return -math.expm1(self._steps * math.log(beta)) if beta else 1.0

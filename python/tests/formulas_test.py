@@ -64,7 +64,7 @@ class FormulasTest(unittest.TestCase):
         for name, schedule in SCHEDULES.items():
             rules[f"schedule_{name}"] = holdfast.Sgd(learning_rate=0.1, schedule=schedule)
         random = np.random.default_rng(1)
-        # 37: whole vectors of the ps, and a rest.
+        # 37 elements: whole vectors in the ps, and a remainder.
         first = {name: random.standard_normal(37, np.float32) for name in rules}
         expected = {name: Trained(rule, first[name]) for name, rule in rules.items()}
         with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:

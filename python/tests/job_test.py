@@ -54,7 +54,7 @@ def subclasses(cls):
         yield from subclasses(one)
 
 
-# The message that a class writes.
+# The message written by a class.
 MESSAGES = {
     "Initializer": "Initializer",
     "LearningRateSchedule": "LearningRateSchedule",
@@ -80,7 +80,7 @@ class VocabularyTest(unittest.TestCase):
     """Names are the proto's: none is missing, none is too many."""
 
     def test_every_field_is_one_of_the_message(self):
-        # What Python has no use for: `variables` are written by name; the rest is filled in.
+        # Fields that Python does not need: `variables` are written by name; the rest is filled in.
         elsewhere = {
             "Compression": {"variables"},
             "Declaration": {"variables", "tables", "num_workers", "total_tickets"},
@@ -243,7 +243,7 @@ class TextTest(unittest.TestCase):
         )
         self.assertEqual(declared.total_steps, 7)
         self.assertEqual(declared.seed, 2**63)
-        # Not the same as none.
+        # Not the same as being absent.
         self.assertTrue(declared.consistency.asynchronous.HasField("staleness_bound"))
         self.assertEqual(declared.placement, 1)
         self.assertEqual(declared.examples, 2)

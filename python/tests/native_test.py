@@ -73,7 +73,7 @@ class NativeTest(unittest.TestCase):
             self.assertEqual(str(caught.exception), "why")
             self.assertEqual(caught.exception.task, "/job:ps/task:1")
             self.assertEqual(caught.exception.exit_code, exit_code)
-            # That of the class, where nobody says another.
+            # The exit code of the class, unless the error has another.
             self.assertEqual(cls("why").exit_code, exit_code)
         self.assertEqual(self.library.freed, list(range(1, 10)))
 
@@ -103,7 +103,7 @@ class NativeTest(unittest.TestCase):
             with self.assertLogs("holdfast") as logs:
                 _native.wait(function, 8, _native.SLICE_MS)
         self.assertEqual(answers, [])
-        # After 10 s, and then every 10 s: of 28 s.
+        # After 10 s, and then every 10 s, during 28 s.
         self.assertEqual(
             [record.getMessage() for record in logs.records],
             [f"waiting for /job:ps/task:1, for {seconds} s" for seconds in (10, 21)],

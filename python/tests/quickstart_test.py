@@ -13,7 +13,7 @@ with open("docs/python/quickstart.md", encoding="utf-8") as file:
 SCRIPTS = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", TEXT, re.M | re.S))
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S)
 
-# One thread: other numbers give other bits. `holdfast local` sets it, too.
+# One thread, because other numbers give other bits. `holdfast local` sets it as well.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 

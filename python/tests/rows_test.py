@@ -34,7 +34,7 @@ def push(cluster):
     cluster.push([ONE], loss=0.0, examples=1)
 
 
-# A worker of two: each pushes row 1 and one of its own.
+# One of two workers: each pushes row 1 and a row of its own.
 SCRIPT = """
     import json
     import numpy as np
@@ -114,7 +114,7 @@ class RowsTest(unittest.TestCase):
             scripts = [ps.run(SCRIPT, i) for i in range(2)]
             results = [script.result() for script in scripts]
             ps.await_end()
-        # Of a row that one of both has pushed, half of the gradient counts.
+        # For a row pushed by only one of them, half of the gradient counts.
         self.assertEqual(results, [[-15, -5, -5, 5]] * 2)
 
     def test_asynchronous(self):
@@ -140,7 +140,7 @@ class RowsTest(unittest.TestCase):
             (
                 lambda: cluster.add_rows("t", [1, 2, 3, 4], np.ones((4, 2), FLOAT32)),
                 holdfast.Refused,
-                "4 rows are pushed, declared at most 3",
+                "4 rows are pushed, but max_rows_per_push is 3",
             ),
             (
                 lambda: cluster.add_rows("t", [1, 6], np.array([[1, 1], [1, np.nan]], FLOAT32)),
@@ -150,7 +150,7 @@ class RowsTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex(error, message):
                 call()
-        # What is right is taken then.
+        # Correct gradients are accepted afterwards.
         cluster.add_rows("t", [1, 6], ones)
         with self.assertRaisesRegex(holdfast.Refused, "were handed in before"):
             cluster.add_rows("t", [1, 6], ones)
@@ -170,7 +170,7 @@ class RowsTest(unittest.TestCase):
                 if batch == 5 and not killed:
                     killed = True
                     ps.kill_ps(1)
-                # Rows of either ps.
+                # Rows on both ps.
                 rows = cluster.pull_rows({"t": [1, 2, 3]})["t"]
                 seen.append((batch, rows[:, 0].tolist()))
                 cluster.add_rows("t", [1, 2, 3], np.ones((3, 2), FLOAT32))
@@ -178,7 +178,7 @@ class RowsTest(unittest.TestCase):
             self.assertEqual(rollbacks, [3])
             rows = cluster.pull_rows({"t": [1, 2, 3]})["t"]
         expected = [(batch, [5 - batch] * 3) for batch in [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7]]
-        # Of the batch that was computed on when the ps was lost.
+        # The rows of the batch in progress when the ps was lost.
         expected[5] = (5, [0] * 3)
         self.assertEqual(seen, expected)
         self.assertEqual(rows.tolist(), [[-3, -3]] * 3)
@@ -199,7 +199,7 @@ class DeclarationTest(unittest.TestCase):
                 ),
             }
             declare(cluster, tables=tables)
-            # Made by the second push of the row.
+            # Created by the second push of the row.
             for batch in cluster.batches():
                 expected = (5.0, 5.0, 4.5)[batch]
                 row = cluster.pull_rows({"rich": [1]})["rich"]

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs a Python program of ours with Debian's interpreter and NumPy, against the
-# library and the daemon as Bazel has built them.
+# Runs a Python test program with Debian's interpreter and NumPy, against the
+# library and the daemon built by Bazel.
 #   run.sh FILE.py [arguments]
 set -euo pipefail
 

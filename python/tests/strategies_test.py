@@ -29,12 +29,12 @@ class StrategiesTest(unittest.TestCase):
                     job.field_text(field, value, is_enum=isinstance(value, str))
                     for field, value in arguments.items()
                 ]
-                # The default, which Python writes.
+                # The default, which Python writes out.
                 said = " ".join(messages).replace("aggregation: MEAN", "")
                 self.assertEqual(tokens_of(said), tokens_of(as_text))
 
     def test_tests_exist(self):
-        # Beside the file itself, of which the test was given a link.
+        # Next to the file itself, to which the test was given a link.
         folder = os.path.dirname(os.path.realpath(PATH))
         count = 0
         for cell in re.findall(r"\| ([^|]*) \|$", TEXT, re.M):

@@ -1,5 +1,5 @@
-// What the examples promise, on real data with real daemons: accuracies, equal
-// digests, and a late worker that is waited for.
+// The promises of the examples, on real data with real daemons: accuracies,
+// equal digests, and a late worker that is waited for.
 
 #include <set>
 #include <string>
@@ -33,7 +33,7 @@ class AcceptanceTest : public ::testing::Test {
  protected:
   AcceptanceTest() : folder_(FreshFolder()) {}
 
-  // result.json of the job, run with more flags.
+  // The result.json of the job, run with additional flags.
   google::protobuf::Struct Train(const std::string& job,
                                  const std::vector<std::string>& flags) {
     const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
@@ -42,7 +42,7 @@ class AcceptanceTest : public ::testing::Test {
     args.insert(args.end(), flags.begin(), flags.end());
     Program program(args);
     EXPECT_EQ(program.Wait(absl::Minutes(10)), 0) << program.output();
-    // As is usual on one host.
+    // Neighbors share memory by default.
     if (SharedArena::HugePagesWork()) {
       EXPECT_THAT(ReadText(run_dir + "/worker-0.log"),
                   HasSubstr("tensors pass through shared memory"));
@@ -50,7 +50,7 @@ class AcceptanceTest : public ::testing::Test {
     return ReadResult(run_dir + "/result.json");
   }
 
-  // The job file with a number of steps of its own.
+  // The job file with another number of steps.
   std::string Shortened(const std::string& job, int steps) {
     std::string text;
     for (absl::string_view line : absl::StrSplit(ReadText(job), '\n')) {
@@ -99,7 +99,7 @@ TEST_F(AcceptanceTest, CnnReachesItsAccuracyInTenMinutes) {
   EXPECT_LT(SteadyNow() - begun, absl::Minutes(10));
 }
 
-// After as many examples, without a bound on staleness and with one.
+// After the same number of examples, with and without a bound on staleness.
 TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
   for (const std::string name : {"softmax", "mlp"}) {
     const auto accuracy = [&](const std::string& variant) {
@@ -116,8 +116,8 @@ TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
   }
 }
 
-// One job and seed, twice each with 1, 2 and 3 ps, and with workers that dawdle
-// at random.
+// The same job and seed, twice each with 1, 2 and 3 ps, and with workers that
+// pause at random.
 TEST_F(AcceptanceTest, OneJobHasOneDigest) {
   for (const std::string& job : {Shortened(kSoftmax, 300), Shortened(kMlp, 120),
                                  Shortened(kMlpAdam, 120), Shortened(kCnn, 20),
@@ -138,8 +138,8 @@ TEST_F(AcceptanceTest, OneJobHasOneDigest) {
   }
 }
 
-// With N = M = 2 each step holds one gradient of each worker, also when one of
-// them comes 20 s late: it is waited for, visibly.
+// With N = M = 2 each step has one gradient of each worker, even if one of them
+// starts 20 s late: the job visibly waits for it.
 TEST_F(AcceptanceTest, ALateWorkerIsWaitedFor) {
   const std::vector<uint16_t> ports = TakePorts(3);
   const std::string cluster =
@@ -153,7 +153,7 @@ TEST_F(AcceptanceTest, ALateWorkerIsWaitedFor) {
       {kPsWorker, cluster, job, "--task_index=0", "--result_file=" + result});
   EXPECT_TRUE(early.ReadUntil("waiting for"));
   EXPECT_TRUE(early.ReadUntil("/job:worker/task:1 (not joined)"));
-  // Nothing but time is to pass here.
+  // Only time must pass here.
   absl::SleepFor(absl::Seconds(20));
   Program late({kPsWorker, cluster, job, "--task_index=1"});
   EXPECT_EQ(late.Wait(), 0) << late.output();

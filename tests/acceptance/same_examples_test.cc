@@ -1,5 +1,5 @@
 // Two workers with batches of 100 and one with batches of 200 see the same
-// examples in the same steps: but for rounding they train the same model.
+// examples in the same steps: they train the same model, up to rounding.
 #include <cmath>
 #include <memory>
 #include <thread>
@@ -62,7 +62,7 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   return Trainer(parts, options).Run();
 }
 
-// The variables after kSteps steps with so many workers.
+// The variables after kSteps steps with this many workers.
 Parameters TrainWith(uint32_t workers, proto::Job job, const Dataset& data) {
   job.set_batch_size(200 / workers);
   job.set_steps(kSteps);

@@ -76,14 +76,14 @@ def dd_seconds(folder, mebibytes):
 
 
 def seconds_of(text):
-    """Of a duration as Abseil writes it."""
+    """The seconds of a duration as Abseil prints it."""
     units = {"ms": 1e-3, "us": 1e-6, "s": 1, "m": 60, "h": 3600}
     return sum(float(number) * units[unit]
                for number, unit in re.findall(r"([\d.]+)(ms|us|s|m|h)", text))
 
 
 def overhead(scratch, rounds):
-    # 31.8e6 weights, and as many slots of momentum: 254 MB.
+    # 31.8e6 weights, and as many momentum slots: 254 MB.
     rates = {False: [], True: []}
     saves = []
     for round_number in range(rounds):
@@ -112,7 +112,7 @@ def overhead(scratch, rounds):
     dd = dd_seconds(scratch, 242)
     print(f"training with checkpoints at {ratio:.3f} x the rate without")
     print(f"saved in {statistics.median(saves):.2f} s during training (median of "
-          f"{len(saves)}), dd with fsync of as many bytes in {dd:.2f} s")
+          f"{len(saves)}), dd with fsync of as many bytes took {dd:.2f} s")
 
 
 def recovery(scratch):

@@ -1,7 +1,8 @@
 #!/bin/bash
-# What checkpoints cost: how much slower a job with 256 MB of state trains that
-# saves it every 30 s, how fast it is saved beside dd in the same folder, and how
-# long a job with 1 GB of values stands still when a ps is killed.
+# Measures what checkpoints cost: how much slower a job with 256 MB of state
+# trains if it is saved every 30 s, how fast it is saved compared with dd in the
+# same folder, and how long a job with 1 GB of values stands still when a ps is
+# killed.
 #
 #   tests/benchmark/checkpoint.sh [ROUNDS; default 3]
 set -euo pipefail

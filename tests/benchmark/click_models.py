@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Click models of job files against the same models in PyTorch: AUC and examples per second.
 
-Both read the same examples of Criteo's layout (`holdfast datagen criteo`) in the order of the
-files, in the same batches, from the same first values, and train with the same rule. Holdfast has
-one ps and one worker of --intra_op_threads; PyTorch is one process of --torch_threads with sparse
-gradients of the embeddings. The first values are those of a job whose rate changes nothing.
-Runs take turns; printed are each round's AUC, and the medians of examples per second and of the
-ratios within a round. PyTorch has its examples as tensors before the clock starts, as Holdfast's
-worker has its rows.
+Both read the same examples in Criteo's format (`holdfast datagen criteo`) in the order of the
+files, in the same batches, start from the same first values, and train with the same rule.
+Holdfast has one ps and one worker with --intra_op_threads threads; PyTorch is one process with
+--torch_threads threads and sparse gradients for the embeddings. The first values come from a job
+whose learning rate is too small to change them. Runs alternate. Prints each round's AUC, and the
+medians of examples per second and of the ratios within a round. PyTorch has its examples as
+tensors before the clock starts, just as Holdfast's worker has its rows.
 
     VENV/bin/python tests/benchmark/click_models.py --holdfast=bazel-bin/cli/holdfast \\
         --data=/tmp/clicks [--models=dlrm,wide_and_deep] [--rounds=3] [--epochs=1] [--workers=1]
@@ -32,8 +32,8 @@ ROW_LENGTH = 16
 BOTTOM = (64, ROW_LENGTH)
 TOP = (64,)
 DEEP = (256, 128)
-# So small that it does not matter where in the formula it stands: PyTorch's SparseAdam adds it
-# before the bias is corrected, others behind.
+# So small that its place in the formula does not matter: PyTorch's SparseAdam adds it before the
+# bias correction, others after it.
 EPSILON = 1e-12
 
 
@@ -58,7 +58,7 @@ MODELS = {
 
 
 def read(pattern):
-    """Labels, numbers as the job has them, and ids of all fields as they stand."""
+    """Labels, numbers as the job transforms them, and unchanged ids of all fields."""
     labels, numbers, ids = [], [], []
     for path in sorted(glob.glob(pattern)):
         with open(path) as file:
@@ -72,7 +72,7 @@ def read(pattern):
 
 
 def row_ids(ids, texts):
-    """Puts the id of its row (docs/data.md, "Ids") in place of each cell."""
+    """Replaces each cell by the id of its row (docs/data.md, "Ids")."""
     for field in range(FIELDS):
         group = xxhash.xxh64_intdigest(f"C{field + 1}".encode())
         known, places = np.unique(ids[:, field], return_inverse=True)
@@ -96,7 +96,7 @@ def table(values):
 
 
 def take(linear, values, name):
-    """Has a layer have the values of the job's variables NAME/kernel and NAME/bias."""
+    """Sets a layer to the values of the job's variables NAME/kernel and NAME/bias."""
     with torch.no_grad():
         linear.weight.copy_(torch.from_numpy(values[f"{name}/kernel"].T.copy()))
         linear.bias.copy_(torch.from_numpy(values[f"{name}/bias"]))
@@ -148,7 +148,7 @@ class WideAndDeep(torch.nn.Module):
 
 
 class Optimizers:
-    """Adam with sparse gradients for the tables, and dense ones for all else."""
+    """Adam with sparse gradients for the tables, and dense ones for all other parameters."""
 
     def __init__(self, model, rate):
         tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
@@ -176,7 +176,7 @@ class Optimizers:
 
 
 def auc(labels, outputs):
-    """The Mann-Whitney statistic, pairs of equals counted half."""
+    """The Mann-Whitney statistic; ties count half."""
     order = np.argsort(outputs, kind="stable")
     _, inverse, counts = np.unique(outputs[order], return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
@@ -212,7 +212,7 @@ def run_torch(name, train, test, values):
 
 
 def run_job(folder, name, data, steps, optimizer, more=""):
-    """Runs a job of the model on all examples in their order. Returns result.json."""
+    """Runs a job of the model on all examples in order. Returns result.json."""
     job = os.path.join(folder, "job.textproto")
     with open(job, "w") as file:
         file.write(
@@ -241,7 +241,7 @@ def run_job(folder, name, data, steps, optimizer, more=""):
 
 
 def first_values(name, train, test):
-    """The first values of the model's variables and rows; ids become their rows' places."""
+    """The first values of the model's variables and rows; replaces ids by row indices."""
     values = {}
     ids = []
     for data, examples in (("train", train), ("test", test)):
@@ -291,7 +291,7 @@ def main():
         part[2] = row_ids(part[2], np.zeros(part[2].shape, np.uint64))
     train[:2] = [torch.from_numpy(part) for part in train[:2]]
     test[:2] = [torch.from_numpy(part) for part in test[:2]]
-    # Behind the last whole batch an epoch goes on at the beginning, in both.
+    # In both programs, the next epoch begins after the last whole batch.
     whole = len(train[0]) // args.batch * args.batch
     if args.epochs > 1 and whole != len(train[0]):
         raise SystemExit("with --epochs above 1 the batches must divide the examples")
@@ -335,7 +335,7 @@ if __name__ == "__main__":
     parser.add_argument("--ps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--torch_threads", type=int, default=2)
-    parser.add_argument("--intra_op_threads", type=int, default=2, help="of Holdfast's worker")
+    parser.add_argument("--intra_op_threads", type=int, default=2, help="for Holdfast's worker")
     parser.add_argument("--cache", default=tempfile.gettempdir() + "/holdfast_click_cache")
     args = parser.parse_args()
     os.makedirs(args.cache, exist_ok=True)

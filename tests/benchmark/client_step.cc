@@ -1,9 +1,10 @@
-// A worker without a model, on client/cluster.h: what a step costs at the
-// least. python_step.py compares the Python package with it.
+// A worker without a model, on client/cluster.h, which measures the minimum
+// cost of a step. python_step.py compares the Python package with it.
 //
 //   client_step CLUSTER_SPEC DECLARATION
 //
-// Both in text. Prints the CPU time of the process per step, in microseconds.
+// Both arguments are text. Prints the CPU time of the process per step, in
+// microseconds.
 
 #include <sys/resource.h>
 

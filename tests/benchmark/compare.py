@@ -1,9 +1,8 @@
 """Runs Holdfast, its peers and the machine's limits in turn, and reports.
 
-tests/benchmark/compare.sh prepares all of them and calls this. There are several
-rounds, and in each the programs that measure the same thing run one after another:
-what changes on a machine from minute to minute is then much the same for all, and
-the ratio of two within a round tells more than their rates.
+tests/benchmark/compare.sh prepares all of them and calls this. There are several rounds, and in
+each the programs that measure the same thing run one after another, under much the same conditions
+of the machine; so the ratio of two within a round is more reliable than their rates.
 """
 
 import argparse
@@ -34,7 +33,7 @@ MEASURES = [
     ("control_p99", "control call under load, 99th percentile", "us"),
 ]
 
-# Columns. What has not been measured is left out.
+# Columns. Peers that have not been measured are left out.
 PEERS = {
     "holdfast": "Holdfast",
     "tensorflow": "TensorFlow",
@@ -52,13 +51,13 @@ LIMITS = [
     ("iperf3", "tcp", "iperf3 over loopback"),
 ]
 
-# Around what --document gets.
+# The marks in --document around the report.
 BEGIN = "<!-- compare.sh: begin -->\n"
 END = "<!-- compare.sh: end -->\n"
 
 
 def run(words, timeout):
-    """Runs a program in a process group of its own: (measurements, error)."""
+    """Runs a program in its own process group. Returns (measurements, error)."""
     process = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, errors="replace", start_new_session=True)
@@ -71,7 +70,7 @@ def run(words, timeout):
         output = (expired.stdout or b"").decode(errors="replace")
         error = f"not done after {timeout} s"
     finally:
-        # What it started dies with it (peers/harness.py).
+        # Processes that it has started die with it (peers/harness.py).
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -98,7 +97,7 @@ def measure(commands, rounds, timeout, output):
 
 
 class Results:
-    """The values that the rounds have given, by peer and measure."""
+    """The values measured in all rounds, by peer and measure."""
 
     def __init__(self, path):
         self._values = {}
@@ -106,7 +105,7 @@ class Results:
             row = json.loads(line)
             if "value" not in row:
                 continue
-            # Without a store an echo is both.
+            # For a peer without a store, an echo counts as both push and pull.
             echo = row["measure"] == "echo_16B"
             for name in ["push_16B", "pull_16B"] if echo else [row["measure"]]:
                 self._values.setdefault((row["peer"], name), {})[row["round"]] = row["value"]
@@ -118,7 +117,7 @@ class Results:
         return list(self._values.get((peer, name), {}).values())
 
     def ratios(self, peer, name, unit):
-        """How many times as fast as a peer Holdfast was in each round of both."""
+        """Holdfast's speed relative to a peer, in each round that has both."""
         ours = self._values.get(("holdfast", name), {})
         theirs = self._values.get((peer, name), {})
         both = [(ours[key], theirs[key]) for key in ours if key in theirs]
@@ -126,7 +125,7 @@ class Results:
 
 
 def number(value):
-    """Three digits: 0.83, 12.6, 1,076."""
+    """Formats a number with three significant digits: 0.83, 12.6, 1,076."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"
 
@@ -141,7 +140,7 @@ def cell(values):
 
 
 def table(peers, measures, values):
-    """A table in Markdown; values(peer, measure, unit) are those of a cell."""
+    """A table in Markdown; values(peer, measure, unit) returns the values of a cell."""
     rows = [(heading, [cell(values(peer, name, unit)) for peer in peers])
             for name, heading, unit in measures]
     rows = [(heading, cells) for heading, cells in rows if set(cells) != {"-"}]
@@ -156,13 +155,13 @@ def table(peers, measures, values):
 
 
 def report(results, rounds):
-    """What was measured, in Markdown."""
+    """The report in Markdown."""
     peers = list(PEERS)
     rates = [(name, f"{heading}, {unit}", unit) for name, heading, unit in MEASURES]
-    parts = [f"Median of {rounds} rounds (least to most), {datetime.date.today()}:",
+    parts = [f"Median of {rounds} rounds (minimum to maximum), {datetime.date.today()}:",
              table(peers, rates, lambda peer, name, _: results.values(peer, name))]
     if results.has("holdfast"):
-        parts += ["How many times as fast Holdfast was, by round:",
+        parts += ["Holdfast's speed relative to each peer, by round:",
                   table(peers[1:], MEASURES, results.ratios)]
     limits = [f"{heading} {cell(results.values(peer, name))}"
               for peer, name, heading in LIMITS if results.values(peer, name)]
@@ -172,7 +171,7 @@ def report(results, rounds):
 
 
 def insert(text, document):
-    """Replaces what stands between the two marks of `document`."""
+    """Replaces the text between the two marks in `document`."""
     content = document.read_text()
     before, begin, rest = content.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -184,13 +183,13 @@ def insert(text, document):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds of one run")
+    parser.add_argument("--timeout", type=float, default=120, help="timeout of one run, in seconds")
     parser.add_argument("--output", type=pathlib.Path, required=True,
-                        help="JSON lines; report alone when no --run is given")
+                        help="file of JSON lines; without --run, only reports on it")
     parser.add_argument("--document", type=pathlib.Path,
-                        help="Markdown file that gets the report, between two marks")
+                        help="Markdown file into which the report is inserted, between two marks")
     parser.add_argument("--run", action="append", default=[], metavar="LABEL=COMMAND",
-                        help="a program that prints measurements; words between spaces")
+                        help="a program that prints measurements, with its arguments")
     flags = parser.parse_args()
     # So that `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

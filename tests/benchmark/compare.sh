@@ -1,7 +1,7 @@
 #!/bin/bash
-# Holdfast beside its peers and the machine's limits: the same work on all in
-# turn, several rounds. Prints tables and, when all is measured, puts them into
-# docs/performance.md and draws docs/peers.svg.
+# Compares Holdfast with its peers and the machine's limits: all do the same
+# work in turn, for several rounds. Prints tables and, if everything is
+# measured, inserts them into docs/performance.md and draws docs/peers.svg.
 #
 #   tests/benchmark/compare.sh [--rounds=3] [--only=LIST] [--output=FILE]
 #       [--bin=DIR]
@@ -12,10 +12,10 @@
 #   --bin     a folder with holdfast, ps_server, ps_worker, raw_grpc and
 #             memory_bandwidth, instead of building them
 #
-# Peers are installed from PyPI into HOLDFAST_PEERS (default
-# ~/.cache/holdfast-peers, some 8 GB), once; ps-lite is built where PS_LITE_SOURCE
-# names its source. What cannot be installed or run is said, and left out. Three
-# rounds take some 15 minutes; nothing else should run meanwhile.
+# Peers are installed once, from PyPI into HOLDFAST_PEERS (default
+# ~/.cache/holdfast-peers, some 8 GB); ps-lite is built if PS_LITE_SOURCE names
+# its source. Peers that cannot be installed or run are reported and left out.
+# Three rounds take some 15 minutes; nothing else should run meanwhile.
 set -euo pipefail
 
 readonly cache="${HOLDFAST_PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-peers}"
@@ -45,7 +45,8 @@ say() { echo "compare: $*" >&2; }
 
 wanted() { [[ -z "$only" || ",$only," == *",$1,"* ]]; }
 
-# apt_install PACKAGE...: fails, with a word, when that cannot be done.
+# apt_install PACKAGE...: installs Debian packages; on failure, prints a message
+# and returns nonzero.
 apt_install() {
   local installed
   installed="$(dpkg-query --show --showformat='${db:Status-Status}\n' "$@" 2>/dev/null |
@@ -62,8 +63,8 @@ apt_install() {
   }
 }
 
-# pip_install NAME PACKAGE...: makes the virtual environment $cache/NAME, of these
-# packages; fails, with a word, when that cannot be done.
+# pip_install NAME PACKAGE...: creates the virtual environment $cache/NAME with
+# these packages; on failure, prints a message and returns nonzero.
 pip_install() {
   local folder="$cache/$1"
   shift
@@ -93,7 +94,7 @@ fi
 
 readonly python=/usr/bin/python3
 
-# What measures MEASURE, by name; what cannot be had is not in it.
+# Commands that measure MEASURE, keyed by peer; unavailable peers are left out.
 declare -A commands
 if wanted holdfast; then
   commands[holdfast]="$python $here/peers/holdfast.py --program=$bin/holdfast --measures=MEASURE"
@@ -101,7 +102,7 @@ fi
 if wanted tensorflow && pip_install tensorflow tensorflow-cpu==2.21.0; then
   commands[tensorflow]="$cache/tensorflow/bin/python $here/peers/tensorflow_ps.py --measures=MEASURE"
 fi
-# The last NumPy that the last MXNet works with.
+# The latest NumPy that works with the last MXNet.
 if wanted mxnet && pip_install mxnet mxnet==1.9.1 numpy==1.23.5; then
   commands[mxnet]="$cache/mxnet/bin/python $here/peers/mxnet_kvstore.py --measures=MEASURE"
 fi

@@ -1,4 +1,4 @@
-"""Bars of what compare.py measured: compare_plot.py RESULTS.jsonl OUTPUT.svg."""
+"""Draws the results of compare.py as bars: compare_plot.py RESULTS.jsonl OUTPUT.svg."""
 
 import pathlib
 import statistics
@@ -11,13 +11,13 @@ import matplotlib.pyplot as plt
 
 import compare
 
-# Text stays text, and the same results make the same file.
+# Text is kept as text, and the same results give the same file.
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "holdfast", "font.size": 8,
                      "font.family": "DejaVu Sans"})
 
 COLORS = ("#c0392b", "#e59866", "#7fb3d5", "#76c7a0", "#b39bc8", "#999999")
 
-# Measures in one panel have one scale.
+# The measures of a panel share a scale.
 PANELS = [slice(0, 2), slice(2, 6), slice(6, 8), slice(8, 10)]
 
 

@@ -16,7 +16,7 @@ ENCODINGS = {
     "INT8, pull BFLOAT16": "compression { push: INT8 pull: BFLOAT16 }",
 }
 
-# Socket by socket as they close; the program's buffer would keep the last ones.
+# Prints sockets as they close, unbuffered, so that the last ones are not lost.
 RUN = """
 ip link set lo up
 stdbuf -oL ss -tinHOE >"$1" &
@@ -28,7 +28,7 @@ kill $sockets
 
 
 def received_bytes(sockets: str) -> int:
-    """What came in at sockets of ports that somebody listened on."""
+    """The bytes received by sockets of listening ports."""
     listening = set()
     received = []
     for line in sockets.splitlines():
@@ -48,7 +48,7 @@ def received_bytes(sockets: str) -> int:
 def run(binaries: str, job: str, compression: str, scratch: pathlib.Path):
     """The run's result.json, and the bytes that the ps have received."""
     text = pathlib.Path(f"examples/{job}.textproto").read_text(encoding="utf-8")
-    # Evaluation in between would pull, and takes time.
+    # Without evaluations, which pull values and take time.
     text = re.sub(r"^evaluation .*$", "", text, flags=re.M)
     job_file = scratch / "job.textproto"
     job_file.write_text(text + compression, encoding="utf-8")
@@ -69,7 +69,8 @@ def run(binaries: str, job: str, compression: str, scratch: pathlib.Path):
 
 def main() -> None:
     binaries, *jobs = sys.argv[1:]
-    print("| job | encoding | test accuracy | difference | bytes received per push | times fewer |")
+    print("| job | encoding | test accuracy | difference | bytes received per push | "
+          "reduction factor |")
     print("|---|---|---|---|---|---|")
     for job in jobs or ["fashion_mnist_softmax", "fashion_mnist_mlp"]:
         exact = None

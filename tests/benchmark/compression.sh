@@ -1,13 +1,14 @@
 #!/bin/bash
-# What compression saves and costs: test accuracy and pushed bytes of the example
-# jobs with each encoding beside float32, on the same examples.
+# Measures what compression saves and costs: test accuracy and pushed bytes of
+# the example jobs with each encoding compared with float32, on the same
+# examples.
 #
 #   tests/benchmark/compression.sh [JOB...; default fashion_mnist_softmax fashion_mnist_mlp]
 #
-# Bytes are the kernel's count of what the ps have received, TCP_INFO of each of
-# their sockets when it closes, so all that surrounds gradients is in it: names,
-# gRPC's frames, requests for values, leases. For that each run has a network of its
-# own.
+# Bytes are the kernel's count of what the ps have received, from TCP_INFO of
+# each of their sockets when it closes. So they include everything besides
+# gradients: names, gRPC's frames, requests for values, leases. Each run has its
+# own network for that.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

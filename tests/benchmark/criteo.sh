@@ -1,16 +1,18 @@
 #!/bin/bash
-# Trains click models on Criteo's Display Advertising Challenge, whose train.txt (45.8 million
-# lines, 11 GB) has to be had from Criteo or Kaggle. The first six sevenths are trained on once,
-# the last seventh is tested on, in the order of the file, as MLPerf and DeepRec do.
+# Trains click models on Criteo's Display Advertising Challenge, whose train.txt
+# (45.8 million lines, 11 GB) must be obtained from Criteo or Kaggle. Trains on
+# the first six sevenths once and tests on the last seventh, in the order of the
+# file, as MLPerf and DeepRec do.
 #
 #   tests/benchmark/criteo.sh TRAIN.txt FOLDER [models; default: wide_and_deep dlrm]
 #
-# Needs 25 GB in FOLDER, and an optimized build. What others tell, to be reached:
+# Needs 25 GB in FOLDER, and an optimized build. Published results to be
+# reached:
 #
 #   DeepRec, Wide & Deep, Kaggle's data: AUC 0.7598 at 16,394 examples/s on 8 vCPUs
 #   MLPerf, DLRM, the terabyte's data:   AUC 0.8025
 #
-# No figure of ours is known: nobody who works on Holdfast has had the data.
+# Holdfast has no figures yet: its authors have not had the data.
 set -euo pipefail
 
 train="$1"

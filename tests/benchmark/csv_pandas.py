@@ -1,12 +1,12 @@
-"""Rows per second in reading CSV: a worker's reader beside pandas.read_csv.
+"""Rows per second in reading CSV: a worker's reader compared with pandas.read_csv.
 
   bazel build //common/data:csv_benchmark
   python3 -m venv /tmp/venv && /tmp/venv/bin/pip install pandas
   /tmp/venv/bin/python tests/benchmark/csv_pandas.py bazel-bin/common/data/csv_benchmark
 
-Both read the same file of 200,000 rows, 13 columns, in one thread on the same core, in turn.
-Prints the medians and the ratio of neighbours, by CPU time and by wall time; the latter counts
-only where nothing else runs.
+Both read the same file of 200,000 rows and 13 columns, in one thread on the same core,
+alternately. Prints the medians and the ratio of consecutive runs, by CPU time and by wall time;
+wall time is meaningful only if nothing else runs.
 """
 
 import json
@@ -24,7 +24,7 @@ PATH = os.path.join(os.environ.get("TMPDIR", "/tmp"), "csv_benchmark.csv")
 
 
 def holdfast_rates(benchmark: str) -> tuple[float, float]:
-    """Of the passes that the program makes: by CPU time, and by wall time."""
+    """The rates of the program's passes, by CPU time and by wall time."""
     command = [benchmark, "--benchmark_filter=BM_OpenCsv/1/", "--benchmark_format=json"]
     environment = {**os.environ, "CSV_BENCHMARK_FILE": PATH}
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
@@ -33,7 +33,7 @@ def holdfast_rates(benchmark: str) -> tuple[float, float]:
 
 
 def pandas_rates() -> tuple[float, float]:
-    """The means of three passes in this process."""
+    """The mean rates of three passes in this process."""
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(3):
         pandas.read_csv(PATH)

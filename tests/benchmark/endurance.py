@@ -39,7 +39,7 @@ def write_examples(folder, count=64, side=3):
 
 
 def sample(run_dir):
-    """By daemon: resident KiB, threads, open files."""
+    """Resident KiB, threads and open files of each daemon."""
     result = {}
     for path in sorted(glob.glob(f"{run_dir}/*.pid")):
         with open(path, encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whether anything grows: a tiny job of many steps, synchronous and asynchronous,
-# with checkpoints; memory, threads and open files of each daemon at every tenth
-# of the way.
+# Checks whether anything grows: runs a tiny job of many steps, synchronous and
+# asynchronous, with checkpoints, and prints memory, threads and open files of
+# each daemon at every tenth of the steps.
 #
 #   tests/benchmark/endurance.sh [STEPS; default 1000000]
 set -euo pipefail

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""What an evaluator costs the job that it evaluates: steps per second with and without one.
+"""What an evaluator costs the job: steps per second with and without one.
 
     tests/benchmark/evaluating.py [--rounds=21] [--steps=12000] [--every=1000]
         [--modes=cores,nice] [--evaluator_cpus=LIST] [--training_cpus=LIST] [HOLDFAST]
 
-A round trains the softmax example twice, every other round in the opposite order: alone, and
-with an evaluator that evaluates each checkpoint on the test set. Both take the same
-checkpoints, one each --every steps, and the chief evaluates at the end only, so that they
-differ in nothing else. The evaluator is
+A round trains the softmax example twice, alone and with an evaluator that evaluates each
+checkpoint on the test set; every other round is in the opposite order. Both runs take the same
+checkpoints, one every --every steps, and the chief evaluates only at the end, so that they differ
+in nothing else. The evaluator is
 
   cores   on cores of its own, by default the last one that this process may use, while ps and
           workers have the others, also when they train alone
   nice    on the same cores as ps and workers, with `nice -n 19`
 
-For each mode it prints the median over rounds of the ratio of steps per second, with / alone;
-the interval that holds the true median with a confidence of at least 95 %; and the checkpoints
-that were evaluated in a run, in the median. A run whose evaluator did not report at least two
+For each mode, prints the median over rounds of the ratio of steps per second, with / alone; the
+interval that contains the true median with a confidence of at least 95 %; and the median number of
+checkpoints that were evaluated in a run. A run whose evaluator reported fewer than two evaluations
 is an error.
 """
 import argparse
@@ -46,15 +46,15 @@ def write_job(path, steps, every):
 
 
 def default_cpus():
-    """(those of ps and workers, that of the evaluator), as `taskset -c` takes them."""
+    """The cores of (ps and workers, evaluator), as arguments of `taskset -c`."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
-        sys.exit("mode cores needs two cores at least; use --modes=nice")
+        sys.exit("mode cores needs at least two cores; use --modes=nice")
     return ",".join(map(str, mine[:-1])), str(mine[-1])
 
 
 class Evaluator:
-    """Of a run that has begun: it leaves when the job is done."""
+    """The evaluator of a run that has begun; it leaves when the job is done."""
 
     def __init__(self, worker, run_dir, job, prefix):
         self.log = os.path.join(run_dir, "evaluator.log")
@@ -76,8 +76,8 @@ class Evaluator:
 
 
 def train(arguments, training_prefix, evaluator_prefix):
-    """(steps per second, evaluations that an evaluator reported). No evaluator where its prefix
-    is None."""
+    """Returns (steps per second, evaluations that the evaluator reported). If `evaluator_prefix`
+    is None, there is no evaluator."""
     with tempfile.TemporaryDirectory(prefix="holdfast-evaluating-") as folder:
         job = os.path.join(folder, "job.textproto")
         write_job(job, arguments.steps, arguments.every)
@@ -108,7 +108,7 @@ def train(arguments, training_prefix, evaluator_prefix):
 
 
 def prefixes(arguments, mode):
-    """What the commands of (ps and workers, evaluator) begin with."""
+    """The words that precede the commands of (ps and workers, evaluator)."""
     if mode == "nice":
         return [], ["nice", "-n", "19"]
     training, evaluator = default_cpus()
@@ -129,7 +129,7 @@ def main():
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     if unknown := set(modes) - set(MODES):
-        parser.error(f"no mode is named {', '.join(sorted(unknown))}")
+        parser.error(f"unknown modes: {', '.join(sorted(unknown))}")
     ratios = {mode: [] for mode in modes}
     evaluations = {mode: [] for mode in modes}
     for number in range(arguments.rounds):

@@ -1,12 +1,12 @@
-"""The share of its time that a worker of the MLP waits for input, by format of its images.
+"""The share of its time that a worker of the MLP waits for input, by image format.
 
   bazel build //cli:holdfast //ps_server //worker:ps_worker
   python3 tests/benchmark/input_wait.py bazel-bin/cli/holdfast [--formats=idx,csv,tfrecord]
 
-Writes Fashion-MNIST as CSV of 785 columns and as TFRecord of raw images to --folder, unless they
-are there, and trains examples/fashion_mnist_mlp.textproto on each format in turn, for --steps
-steps and --rounds rounds, with 2 ps and 2 workers. Prints what each worker waited, the rate, and
-the digest of the model, which is the same for IDX and TFRecord.
+Writes Fashion-MNIST as CSV of 785 columns and as TFRecord of raw images to --folder, unless these
+files exist, and trains examples/fashion_mnist_mlp.textproto on each format in turn, for --steps
+steps and --rounds rounds, with 2 ps and 2 workers. Prints how long each worker waited, the rate,
+and the digest of the model, which is the same for IDX and TFRecord.
 """
 
 import argparse

@@ -3,13 +3,13 @@
   bazel build //cli:holdfast //ps_server //worker:ps_worker
   python3 tests/benchmark/large_data.py bazel-bin/cli/holdfast --folder=/data --gigabytes=8
 
-Writes a NumPy array of that size (uint8 images of 3072 bytes) and its labels to the folder,
-unless they are there, and trains a linear model on one pass over them with one ps and one worker.
-The worker is held to --limit of memory: its anonymous memory by RLIMIT_DATA, which ends it where
-it takes more; pages of mapped files are taken from it (process_madvise with MADV_PAGEOUT) whenever
-both together pass the limit, as the kernel does for a control group. Prints the greatest of both,
-steps per second and the share of its time that the worker waited for input. As root, for
-process_madvise.
+Writes a NumPy array of that size (uint8 images of 3072 bytes) and its labels to the folder, unless
+these files exist, and trains a linear model in one pass over them with one ps and one worker. The
+worker's memory is limited to --limit: its anonymous memory by RLIMIT_DATA, which ends it if it
+allocates more; pages of mapped files are paged out (process_madvise with MADV_PAGEOUT) whenever
+both together exceed the limit, as the kernel does for a control group. Prints the peaks of
+anonymous and of total memory, steps per second, and the share of its time that the worker waited
+for input. Needs root, for process_madvise.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def write_npy(path: pathlib.Path, shape: tuple[int, ...], pieces: int) -> None:
 
 
 def field(pid: int, name: str) -> int:
-    """Bytes of a field of /proc/PID/status."""
+    """A field of /proc/PID/status, in bytes."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
@@ -71,7 +71,7 @@ def field(pid: int, name: str) -> int:
 
 
 def page_out(pid: int, path: pathlib.Path) -> None:
-    """Takes the pages of the file that the process has mapped from it."""
+    """Pages out the pages of the file that the process has mapped."""
     pidfd = os.pidfd_open(pid)
     try:
         for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -91,7 +91,7 @@ def page_out(pid: int, path: pathlib.Path) -> None:
 
 
 def worker_of(run: pathlib.Path) -> int | None:
-    """The worker's process, once it is there."""
+    """The worker's process, or None until it exists."""
     for path in run.glob("worker-0.pid"):
         text = path.read_text().strip()
         return int(text) if text else None
@@ -114,7 +114,7 @@ def main() -> None:
         write_npy(inputs, (examples, EXAMPLE), examples)
         write_npy(options.folder / "large_y.npy", (examples,), examples)
         os.sync()
-    # What is read is read from the disk.
+    # Drops the files from the page cache, so that they are read from the disk.
     with inputs.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     run = options.folder / f"large_run_{os.getpid()}"
@@ -150,7 +150,7 @@ def main() -> None:
             if everything > 0.9 * limit:
                 page_out(pid, inputs)
                 paged_out += 1
-        except OSError:  # It has ended meanwhile.
+        except OSError:  # The worker has ended meanwhile.
             continue
     seconds = time.monotonic() - begin
     if process.returncode != 0:

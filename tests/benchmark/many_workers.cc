@@ -1,12 +1,11 @@
-// What a push costs the ps daemons, by the number of workers. This process
-// plays all of the workers over sockets, with connections of their own for each
-// of them, and speaks the protocol itself, so that the machine holds as many as
-// there are connections. Workers compute nothing.
+// Measures what a push costs the ps daemons, by the number of workers. This
+// process simulates all of the workers over sockets, with separate connections
+// for each of them, and implements the protocol itself, so that only the number
+// of connections limits the number of workers. Workers compute nothing.
 //
-// CPU time is that of the ps processes alone (/proc/PID/stat), from the end of
-// a round, in which every worker has made one push on the average, to that of
-// another. Every measurement has a cluster of its own; the numbers of workers
-// take turns, round by round.
+// CPU time is that of the ps processes alone (/proc/PID/stat), between the ends
+// of two rounds; a round is one push per worker on average. Every measurement
+// has its own cluster; the numbers of workers alternate, round by round.
 //
 //   bazel run //tests/benchmark:many_workers -- --workers=16,64,200,1000
 
@@ -52,32 +51,36 @@
 
 ABSL_FLAG(std::vector<std::string>, workers,
           std::vector<std::string>({"16", "64", "200", "1000"}),
-          "Numbers of workers.");
-ABSL_FLAG(std::vector<std::string>, modes,
-          std::vector<std::string>({"synchronous", "asynchronous", "bounded"}),
-          "bounded: asynchronous with a staleness bound of 1.");
-ABSL_FLAG(uint32_t, ps, 2, "Number of ps daemons.");
+          "The numbers of workers to measure.");
+ABSL_FLAG(
+    std::vector<std::string>, modes,
+    std::vector<std::string>({"synchronous", "asynchronous", "bounded"}),
+    "The modes to measure; bounded is asynchronous with a staleness bound "
+    "of 1.");
+ABSL_FLAG(uint32_t, ps, 2, "The number of ps daemons.");
 ABSL_FLAG(std::string, size, "64kB",
-          "Size of the model, which is cut into a slice for each ps.");
-ABSL_FLAG(double, seconds, 3, "How long each measurement takes at least.");
+          "The size of the model, which is divided into one slice per ps.");
+ABSL_FLAG(double, seconds, 3, "Minimum time of each measurement, in seconds.");
 ABSL_FLAG(double, warm_up, 20,
-          "How long the job trains before it is measured. gRPC estimates each "
-          "connection's bandwidth by pings, ten a second at first and one in "
-          "ten seconds after some minutes.");
-ABSL_FLAG(int, rounds, 3, "Measurements of each point; medians are printed.");
-ABSL_FLAG(std::string, ps_server, "ps_server/ps_server", "The ps daemon.");
-ABSL_FLAG(std::string, ps_flags, "", "More flags of each ps daemon.");
+          "Seconds for which the job trains before it is measured. gRPC "
+          "estimates each connection's bandwidth with pings, ten per second at "
+          "first and one per ten seconds after some minutes.");
+ABSL_FLAG(int, rounds, 3,
+          "The number of measurements of each point; medians are printed.");
+ABSL_FLAG(std::string, ps_server, "ps_server/ps_server",
+          "Path of the ps daemon.");
+ABSL_FLAG(std::string, ps_flags, "", "Additional flags of each ps daemon.");
 ABSL_FLAG(uint32_t, protocol_version, holdfast::kProtocolVersion,
-          "What the ps daemon speaks, where it is of an earlier build.");
+          "The protocol version of --ps_server, if it is an earlier build.");
 
 namespace holdfast {
 namespace {
 
-// More than any run gets to.
+// More than any run reaches.
 constexpr uint64_t kSteps = 1000000000000000;
-// By each worker on the average, before the measurement begins.
+// Pushes per worker, on average, before the measurement begins.
 constexpr uint64_t kWarmUpPushes = 3;
-// How long calls are parked, as the client library asks for.
+// How long calls are parked, as requested by the client library.
 constexpr uint64_t kParkMs = 10000;
 constexpr uint64_t kRenewParkMs = 3000;
 constexpr absl::Duration kCallTimeout = absl::Seconds(120);
@@ -110,7 +113,7 @@ proto::Declaration MakeDeclaration(Mode mode, uint64_t elements,
   return declaration;
 }
 
-// Makes calls until each is answered. Every error but UNAVAILABLE and
+// Repeats each call until it is answered. Every error except UNAVAILABLE and
 // RESOURCE_EXHAUSTED ends the program.
 class Caller {
  public:
@@ -129,7 +132,7 @@ class Caller {
     });
   }
 
-  // No call is made any more.
+  // No calls are made after this.
   void Stop() { stopped_ = true; }
   int64_t under_way() const { return under_way_; }
   int64_t repeated() const { return repeated_; }
@@ -181,7 +184,7 @@ class Worker {
     std::vector<std::string> ps;
     uint32_t num_workers;
     uint64_t elements;
-    // Told of every push that counts.
+    // Called for every push that counts.
     std::function<void()> pushed;
   };
 
@@ -285,7 +288,7 @@ class Worker {
     }
   }
 
-  // Pulls what is needed for the next push, then begins it.
+  // Pulls the values for the next push, then begins the push.
   void PullAll() {
     left_ = job_.ps.size();
     StartPulls();
@@ -355,7 +358,7 @@ class Worker {
     }
   }
 
-  // Every shard has the push.
+  // Called when every shard has the push.
   void Decide() {
     if (job_.mode == Mode::kSynchronous) {
       ++step_;
@@ -411,7 +414,7 @@ class Worker {
         });
   }
 
-  // What the worker knows of a ps.
+  // The worker's state for one ps.
   struct Shard {
     uint64_t version = 0;
     uint64_t staged = 0;
@@ -430,10 +433,10 @@ class Worker {
   proto::JobPhase phase_ = proto::STARTING;
   std::vector<Shard> shards_;
   proto::Ticket ticket_;
-  // Begun, with the one under way.
+  // Pushes begun, including the one under way.
   uint64_t pushes_ = 0;
   uint64_t step_ = 0;
-  // Calls of the present stage that are not answered.
+  // Unanswered calls of the current stage.
   size_t left_ = 0;
 };
 
@@ -444,7 +447,7 @@ absl::Duration CpuTimeOf(const std::vector<std::unique_ptr<Process>>& ps) {
     std::ifstream file(absl::StrCat("/proc/", process->pid(), "/stat"));
     std::string text;
     CHECK(std::getline(file, text)) << process->Output();
-    // The name stands in parentheses, and may hold anything.
+    // The name is in parentheses, and may contain any characters.
     const std::vector<std::string> fields =
         absl::StrSplit(text.substr(text.rfind(')') + 2), ' ');
     for (const int i : {11, 12}) {
@@ -496,7 +499,7 @@ Figures Measure(Mode mode, uint32_t num_workers, uint64_t elements) {
   std::optional<Sample> begin;
   std::optional<Sample> end;
   job.pushed = [&] {
-    // A round is over.
+    // Continues only at the end of a round.
     if (++pushes % num_workers != 0 || end.has_value()) return;
     if (pushes < kWarmUpPushes * num_workers) return;
     const Clock::time_point now = Clock::now();
@@ -523,7 +526,7 @@ Figures Measure(Mode mode, uint32_t num_workers, uint64_t elements) {
                  static_cast<int>(caller.repeated()));
   }
   caller.Stop();
-  ps.clear();  // ends what is under way
+  ps.clear();  // ends calls under way
   while (caller.under_way() > 0) queue.Poll(absl::Now() + absl::Seconds(1));
 
   const auto done = static_cast<double>(end->pushes - begin->pushes);

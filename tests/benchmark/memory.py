@@ -10,7 +10,7 @@ import time
 
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 WORKERS = 2
-SLOTS = 2  # of Adam
+SLOTS = 2  # slots of Adam per variable
 
 
 def bytes_of(text):
@@ -19,7 +19,7 @@ def bytes_of(text):
 
 
 def status_of(pid):
-    """Peak and present resident bytes, or None when the process is gone."""
+    """Peak and current resident bytes, or None if the process has gone."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
             fields = dict(line.split(":", 1) for line in file)
@@ -37,14 +37,14 @@ def read(path):
 
 
 class Run:
-    """A ps and its workers, for `seconds` after they have warmed up."""
+    """Runs a ps and its workers for `seconds` after a warm-up."""
 
     def __init__(self, holdfast, scratch, size, mode, seconds, saves):
         self.holdfast = holdfast
         self.directory = f"{scratch}/checkpoints"
         self.scratch = f"{scratch}/run"
         self.saves = saves
-        self.saved = set()  # what was said of each
+        self.saved = set()  # the output of each save
         for folder in (self.directory, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
         os.mkdir(self.scratch)
@@ -58,7 +58,7 @@ class Run:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def samples(self):
-        """Yields (seconds, peak, present) until the end; has checkpoints saved meanwhile."""
+        """Yields (seconds, peak, current) until the end; has checkpoints saved meanwhile."""
         begun = time.monotonic()
         save = None
         while self.process.poll() is None:
@@ -73,7 +73,7 @@ class Run:
                     self.saved.add(save.stdout.read())
                 save = self.start_save()
         if save is not None:
-            save.kill()  # it would wait for another ps
+            save.kill()  # It would wait for another ps.
             save.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
         output = self.process.communicate()[0]
@@ -89,7 +89,7 @@ class Run:
 
 
 def needs(size, saves):
-    """The formula of docs/performance.md, less what the process itself takes."""
+    """The formula of docs/performance.md, without the memory of the process itself."""
     values = trainable = size
     slots = SLOTS * trainable
     held = trainable + slots if saves else 0

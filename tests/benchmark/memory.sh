@@ -1,12 +1,12 @@
 #!/bin/bash
-# The peak memory of a ps beside what docs/performance.md says that it needs: 2
-# workers that do nothing but push and pull, Adam, synchronous and asynchronous,
-# without and with checkpoints under way; then whether a small model's ps grows with
-# time.
+# Compares the peak memory of a ps with the formula in docs/performance.md: 2
+# workers that only push and pull, Adam, synchronous and asynchronous, with and
+# without checkpoints under way; then checks whether the ps of a small model
+# grows over time.
 #
 #   tests/benchmark/memory.sh [SIZE; default 1GB] [SECONDS of each run; default 40]
 #
-# With 1 GB a machine of 24 GiB is full, and checkpoints take 6 GB on the disk of
+# 1 GB fills a machine with 24 GiB, and checkpoints take 6 GB on the disk of
 # HOLDFAST_SCRATCH (default /tmp).
 set -euo pipefail
 

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Compares two builds of Holdfast by `holdfast bench`, in pairs of runs.
+"""Compares two builds of Holdfast with `holdfast bench`, in pairs of runs.
 
     tests/benchmark/paired.py [--rounds=21] BEFORE AFTER VERB [flags of the verb]
     tests/benchmark/paired.py old/cli/holdfast bazel-bin/cli/holdfast wire --sizes=16,1MB --shards=1
 
-BEFORE and AFTER are the `holdfast` programs of the two builds; each finds its own
-ps_server and ps_worker beside it. A round runs the benchmark once with each build,
-every other round in the opposite order, so that a machine that gets slower over time
-does not favor one. For each row and figure of the benchmark it prints the median over
-rounds of AFTER / BEFORE, and the interval that holds the true median with a
-confidence of at least 95 % (order statistics, no assumption on the distribution).
-Times and CPU below 1 are better, rates above 1.
+BEFORE and AFTER are the `holdfast` programs of the two builds; each finds its own ps_server and
+ps_worker beside it. A round runs the benchmark once with each build, every other round in the
+opposite order, so that a machine that slows down over time favors neither. For each row and figure
+of the benchmark, prints the median over rounds of AFTER / BEFORE, and the interval that contains
+the true median with a confidence of at least 95 % (order statistics, no assumption on the
+distribution). For times and CPU, ratios below 1 are better; for rates, ratios above 1.
 """
 import argparse
 import json
@@ -19,7 +18,7 @@ import statistics
 import subprocess
 import sys
 
-# Fields that tell one row from another, and those that are compared.
+# Fields that identify a row, and fields that are compared.
 KEYS = ("op", "codec", "bytes", "shards", "job", "mode", "ps", "workers", "row_length")
 FIGURES = ("median_us", "p99_us", "cpu_us", "steps_per_second", "cpu_seconds_per_gb")
 
@@ -41,11 +40,11 @@ def run_benchmark(program, arguments):
 
 
 def median_interval(values, confidence=0.95):
-    """The narrowest (low, high) of order statistics around the median that holds it
-    with the confidence: P(low <= median <= high) by the binomial distribution. With
-    fewer than six values: the extremes, whose confidence is lower."""
+    """The narrowest interval (low, high) of order statistics that contains the median with at
+    least `confidence`: P(low <= median <= high) by the binomial distribution. With fewer than six
+    values, returns the extremes, whose confidence is lower."""
     ordered, n = sorted(values), len(values)
-    rank, below = 0, 0.0  # P(fewer than rank + 1 values lie below the median)
+    rank, below = 0, 0.0  # P(fewer than rank + 1 values are below the median)
     while rank < n // 2:
         below += math.comb(n, rank) / 2**n
         if 1 - 2 * below < confidence:
@@ -61,7 +60,7 @@ def main():
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=21)
-    # Flags behind the verb are the verb's, also one that is called --rounds.
+    # Flags after the verb belong to the verb, even one named --rounds.
     parser.add_argument("verb", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     verb = arguments.verb

@@ -1,8 +1,8 @@
-"""What a step costs in Python beyond what it costs in C++: CPU time of the worker's process.
+"""What a step costs in Python compared with C++: CPU time of the worker's process.
 
-One worker and one ps; variables of 1000 elements, gradients that are there already. The C++
-worker (client_step.cc) and Python take turns, and the medians are compared. With --fresh each
-gradient is a new array in each step, as NumPy's expressions make them.
+One worker and one ps; variables of 1000 elements, precomputed gradients. The C++ worker
+(client_step.cc) and Python alternate, and the medians are compared. With --fresh, each gradient is
+a new array in each step, like the results of NumPy expressions.
 
     bazel build //tests/benchmark:client_step //client/c_api:libholdfast.so //ps_server
     HOLDFAST_LIBRARY=bazel-bin/client/c_api/libholdfast.so \\
@@ -45,7 +45,7 @@ def run_cpp(program, count, steps):
 
 
 def run_python(count, steps, fresh):
-    """In a process of its own, as it is measured whole."""
+    """Runs in a separate process, because the CPU time of the whole process is measured."""
     with LocalCluster(1) as ps:
         worker = [sys.executable, __file__, f"--steps={steps}", f"--worker={count}"]
         task = {"cluster": ps.spec, "task": {"type": "worker", "index": 0}}
@@ -95,7 +95,7 @@ def main():
             python.append(run_python(count, flags.steps, flags.fresh))
         cost = statistics.median(python) - statistics.median(cpp)
         print(
-            f"{count} variables: C++ {statistics.median(cpp):.1f} us a step "
+            f"{count} variables: C++ {statistics.median(cpp):.1f} us per step "
             f"({min(cpp):.1f} to {max(cpp):.1f}), Python {statistics.median(python):.1f} "
             f"({min(python):.1f} to {max(python):.1f}): {cost:.1f} us more",
             flush=True,

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Rows of embedding tables: Holdfast beside its peers and a limit, in one run.
+"""Rows of embedding tables: Holdfast, its peers and a limit, in one run.
 
     tests/benchmark/rows.py --holdfast=bazel-bin/cli/holdfast [--rounds=3] \\
         [--redis=VENV/bin/python] [--tensorflow=VENV/bin/python] \\
         [--torch=VENV/bin/python] [--ps_lite=PROGRAM] [--output=FILE]
 
-All do the same work in turn, for several rounds, as in compare.py: each fills a table
-of --rows rows, and then pushes and pulls the unique ids of batches that are drawn by
-Zipf's law (peers/rows.py). Prints two tables in Markdown: the ns that each takes for
-a row, and how many times as fast Holdfast was in the same round.
+All do the same work in turn, for several rounds, as in compare.py: each fills a table of --rows
+rows, and then pushes and pulls the unique ids of batches that are drawn by Zipf's law
+(peers/rows.py). Prints two tables in Markdown: the time per row in ns, and Holdfast's speed
+relative to each peer in the same round.
 
 A peer whose flag is not given is left out:
 
@@ -17,7 +17,7 @@ A peer whose flag is not given is left out:
   --tensorflow  a Python with tensorflow
   --torch       a Python with torch and numpy, which work within one process, with one
                 thread: EmbeddingBag, index_add_, index_select and numpy.unique
-  --ps_lite     as made by `PS_LITE_SOURCE=... peers/ps_lite_rows.py --build=FOLDER`
+  --ps_lite     built by `PS_LITE_SOURCE=... peers/ps_lite_rows.py --build=FOLDER`
 """
 
 import argparse
@@ -53,7 +53,7 @@ OPERATIONS = [
 
 
 def commands(flags):
-    """The programs of a round, in order."""
+    """The commands of a round, in order."""
     result = {}
     for length in flags.row_length.split(","):
         work = (f"--rows={flags.rows} --ids={flags.ids} --zipf={flags.zipf} "
@@ -73,7 +73,7 @@ def commands(flags):
 
 
 def table(columns, lengths, values):
-    """A table in Markdown; values(peer, measure) are those of a cell."""
+    """A table in Markdown; values(peer, measure) returns the values of a cell."""
     lines = ["| | " + " | ".join(heading for _, heading in columns) + " |",
              "|---" * (len(columns) + 1) + "|"]
     for length in lengths:
@@ -87,17 +87,17 @@ def table(columns, lengths, values):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--holdfast", required=True, help="the command holdfast")
+    parser.add_argument("--holdfast", required=True, help="path of the holdfast command")
     for peer in ("redis", "tensorflow", "torch", "ps_lite"):
         parser.add_argument(f"--{peer}", default="")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--ids", type=int, default=65536)
     parser.add_argument("--zipf", type=float, default=1.05)
-    parser.add_argument("--row_length", default="16,64", help="a list")
-    parser.add_argument("--seconds", type=float, default=1.5, help="for each operation")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds of one program")
-    parser.add_argument("--output", type=pathlib.Path, help="JSON lines of each round")
+    parser.add_argument("--row_length", default="16,64", help="a list of row lengths")
+    parser.add_argument("--seconds", type=float, default=1.5, help="time for each operation")
+    parser.add_argument("--timeout", type=float, default=300, help="of one program, in seconds")
+    parser.add_argument("--output", type=pathlib.Path, help="file for the JSON lines of each round")
     flags = parser.parse_args()
     # So that `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -108,10 +108,10 @@ def main():
         results = compare.Results(path)
     columns = [column for column in COLUMNS if results.has(column[0])]
     lengths = flags.row_length.split(",")
-    print(f"ns for a row, median of {flags.rounds} rounds (least to most):\n")
+    print(f"ns per row, median of {flags.rounds} rounds (minimum to maximum):\n")
     print(table(columns, lengths, results.values))
-    print("\nHow many times as fast Holdfast was, by round:\n")
-    # Less is better, as it is of times.
+    print("\nHoldfast's speed relative to each peer, by round:\n")
+    # Less is better, because the values are times.
     print(table(columns[1:], lengths, lambda peer, name: results.ratios(peer, name, "us")))
 
 

@@ -10,7 +10,7 @@ import tempfile
 
 ROUNDS = int(sys.argv[1])
 SLOWDOWN = 3
-STEP_MS_MAX = 20  # uniform at random, so 10 on the average
+STEP_MS_MAX = 20  # uniform at random, so 10 on average
 STEPS = 300  # synchronous; twice as many asynchronous pushes
 
 JOBS = {
@@ -25,7 +25,7 @@ JOBS = {
 
 
 def job_file(folder, consistency, steps):
-    """The example with another consistency, without evaluations on the way."""
+    """The example with a different consistency, without evaluations during training."""
     path = os.path.join(folder, "job.textproto")
     with open("examples/fashion_mnist_softmax.textproto", encoding="utf-8") as source:
         lines = [line for line in source
@@ -74,7 +74,7 @@ for _ in range(ROUNDS):
             rates[name, slow].append(examples_per_second(consistency, steps, slow))
 
 share = (1 + 1 / SLOWDOWN) / 2
-print(f"Of two workers one at 1/{SLOWDOWN} of its speed: {share:.2f} of the speed is there.")
+print(f"One of two workers at 1/{SLOWDOWN} of its speed: {share:.2f} of the total speed remains.")
 for name in JOBS:
     both, one = (statistics.median(rates[name, slow]) for slow in (False, True))
     ratios = sorted(b / a for a, b in zip(rates[name, False], rates[name, True]))

@@ -1,13 +1,13 @@
 #!/bin/bash
-# What a slow worker costs: examples per second with two workers, the second at a
-# third of its speed, over those with both at full speed; each job several times in
-# turn with the others.
+# Measures what a slow worker costs: examples per second with two workers, the
+# second at a third of its speed, relative to both at full speed; the jobs
+# alternate for several rounds.
 #
 #   tests/benchmark/slow_worker.sh [ROUNDS; default 3]
 #
-# The workers' time passes in waiting, as if a device computed (softmax regression,
-# 10 ms a step on the average, 30 ms of the slow one), so that what the slow one
-# leaves of this machine's cores does not speed up the other.
+# The workers spend their time waiting, as if a device computed (softmax
+# regression, 10 ms per step on average, 30 ms for the slow worker), so that the
+# slow worker's idle cores do not speed up the other.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

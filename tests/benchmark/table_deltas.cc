@@ -1,9 +1,10 @@
-// What checkpoints with only the changed rows of an embedding table cost: their
-// bytes beside those with all rows, and how fast a job trains meanwhile.
+// Measures what checkpoints with only the changed rows of an embedding table
+// cost: their size compared with checkpoints of all rows, and how fast a job
+// trains meanwhile.
 //
 // One ps and one worker, on this machine. Batches use a part of the table's
-// rows; each round trains for a while without a checkpoint, and then with a
-// delta now and then.
+// rows; each round trains for a while without checkpoints, and then with
+// periodic deltas.
 //
 //   bazel run //tests/benchmark:table_deltas -- --dir=FOLDER
 
@@ -35,14 +36,16 @@
 #include "tests/integration/process.h"
 
 ABSL_FLAG(std::string, dir, "", "An empty folder for checkpoints.");
-ABSL_FLAG(uint64_t, rows, 20'000'000, "Rows of the table.");
-ABSL_FLAG(uint64_t, changed, 200'000, "Rows that batches use.");
-ABSL_FLAG(uint32_t, row_length, 16, "Values of a row; Adagrad keeps as many.");
-ABSL_FLAG(uint32_t, batch, 20'000, "Rows of a batch.");
-ABSL_FLAG(int, rounds, 5, "Medians are printed.");
-ABSL_FLAG(double, seconds, 20, "How long each part of a round takes.");
-ABSL_FLAG(double, every, 10, "Seconds from a delta to the next.");
-ABSL_FLAG(std::string, ps_server, "ps_server/ps_server", "The ps daemon.");
+ABSL_FLAG(uint64_t, rows, 20'000'000, "The number of rows of the table.");
+ABSL_FLAG(uint64_t, changed, 200'000, "The number of rows that batches use.");
+ABSL_FLAG(uint32_t, row_length, 16,
+          "The number of values of a row; Adagrad adds as many slots.");
+ABSL_FLAG(uint32_t, batch, 20'000, "The number of rows of a batch.");
+ABSL_FLAG(int, rounds, 5, "The number of rounds; the median is printed.");
+ABSL_FLAG(double, seconds, 20, "Time for each half of a round, in seconds.");
+ABSL_FLAG(double, every, 10, "Seconds from one delta to the next.");
+ABSL_FLAG(std::string, ps_server, "ps_server/ps_server",
+          "Path of the ps daemon.");
 
 namespace holdfast {
 namespace {
@@ -87,7 +90,7 @@ class DeltaBenchmark {
     CHECK_EQ(cluster_->AwaitVariables(Soon()), absl::OkStatus());
   }
 
-  // One step that touches `count` rows from the `begin`-th on.
+  // Makes one step that changes `count` rows, beginning with row `begin`.
   void Step(uint64_t begin, uint64_t count) {
     ids_.clear();
     for (uint64_t i = 0; i < count; ++i) ids_.push_back(HashRowId(begin + i));
@@ -105,7 +108,7 @@ class DeltaBenchmark {
     CHECK(outcome.ok()) << outcome.status();
   }
 
-  // Steps/s on the rows that change, while `go_on`.
+  // Trains on the rows that change while `go_on` returns true. Returns steps/s.
   template <typename GoOn>
   double Train(GoOn go_on) {
     const uint64_t batch = absl::GetFlag(FLAGS_batch);
@@ -179,7 +182,7 @@ void Run() {
       do {
         const absl::Time begun = SteadyNow();
         bytes = benchmark.Save();
-        CHECK(benchmark.is_delta()) << "a checkpoint has all rows";
+        CHECK(benchmark.is_delta()) << "the checkpoint is not a delta";
         saving += SteadyNow() - begun;
         ++saves;
       } while (!over.WaitForNotificationWithTimeout(every));
@@ -207,7 +210,7 @@ int main(int argc, char** argv) {
       std::vector<std::string>(argv + (argc > 0), argv + argc));
   google::InitGoogleLogging(argv[0]);
   if (!line.ok() || absl::GetFlag(FLAGS_dir).empty()) {
-    std::cerr << (line.ok() ? "--dir is missing" : line.status().message())
+    std::cerr << (line.ok() ? "--dir is required" : line.status().message())
               << std::endl;
     return 2;
   }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Steps per second of a PyTorch perceptron: holdfast.torch against DistributedDataParallel.
 
-Two workers of one thread each train the 784-512-512-10 of examples/fashion_mnist_mlp.textproto
+Two workers with one thread each train the 784-512-512-10 of examples/fashion_mnist_mlp.textproto
 (669,706 parameters) with SGD and momentum on batches of 100: Holdfast with one ps, DDP over gloo.
-Both read the same examples in the same way. Runs take turns; medians, and the median of the
-ratios of neighbours, are printed.
+Both read the same examples in the same way. Runs alternate; medians, and the median of the ratios
+of consecutive runs, are printed.
 
     HOLDFAST_LIBRARY=... HOLDFAST_PS_SERVER=... PYTHONPATH=python:python/tests \\
         VENV/bin/python tests/benchmark/torch_ddp.py [--rounds=7] [--steps=1500]
@@ -49,7 +49,7 @@ def sgd(model):
 
 
 def train(batches, model, optimizer, steps, step):
-    """Prints the steps per second of the steps after the warm-up."""
+    """Trains, and prints the steps per second after the warm-up."""
     done = 0
     for x, y in batches:
         if done == WARM_UP:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How much of a push is hidden behind the backward pass of a PyTorch model.
+"""How much of a push overlaps with the backward pass of a PyTorch model.
 
-One worker and one ps on the two sides of a link between network namespaces that `tc tbf` limits.
-The rate is chosen so that a push takes as long as the backward pass. Prints the medians of
-backward, push, pull and step, and step / (backward + push + pull); push and pull are measured by
-themselves, without overlap. Needs root, for the namespaces.
+One worker and one ps at the two ends of a link between network namespaces that is limited by `tc
+tbf`. The rate is chosen so that a push takes as long as the backward pass. Prints the medians of
+backward, push, pull and step, and step / (backward + push + pull); push and pull are measured
+separately, without overlap. Needs root, for the namespaces.
 
     HOLDFAST_LIBRARY=... HOLDFAST_PS_SERVER=... PYTHONPATH=python:python/tests \\
         VENV/bin/python tests/benchmark/torch_overlap.py [--trace=/tmp/overlap.json]
@@ -40,10 +40,10 @@ def make_model():
 
 
 def work(overlap, trace):
-    """Prints seconds of the parts of each step."""
+    """Trains, and prints the seconds of the parts of each step."""
     torch.set_num_threads(1)
     model = make_model()
-    # The namespaces share the kernel: memory would take no time.
+    # The namespaces share the kernel, so shared memory would bypass the link.
     with holdfast.connect(
         insecure=True, trace=trace, connect_timeout=30, same_host="off"
     ) as cluster:
@@ -94,7 +94,7 @@ def link(name):
 
 
 def limit(space, megabytes):
-    """Limits what leaves a namespace to so many MB/s."""
+    """Limits a namespace's outgoing traffic to `megabytes` MB/s."""
     run(
         "ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", "v0", "root", "tbf",
         "rate", f"{8 * megabytes:.3f}mbit", "burst", "256kb", "latency", "400ms",
@@ -134,7 +134,7 @@ def measure(spaces, overlap, trace=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trace", help="file for the trace of the overlapped run")
+    parser.add_argument("--trace", help="file for the trace of the run with overlap")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--overlap", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
@@ -154,7 +154,7 @@ def main():
             together = measure(spaces, True, trace)
             with open(trace, encoding="utf-8") as file:
                 facts = json.load(file)["otherData"]
-    # Without overlap a step is push and pull; of the same size, over the same link.
+    # Without overlap, a step is push and pull, of the same size and over the same link.
     serial = apart["backward"] + apart["step"]
     overlapped = together["backward"] + together["step"]
     for name, parts in (("apart", apart), ("overlapped", together)):
@@ -163,7 +163,8 @@ def main():
             f"push and pull after it {parts['step']:.3f} s"
         )
     print(f"ratio of (backward + push + pull): {overlapped / serial:.3f}")
-    print(f"calls behind computation, by the trace: {facts['communication_hidden']:.3f}")
+    print("share of calls hidden behind computation, by the trace: "
+          f"{facts['communication_hidden']:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""A picture of some steps of a trace: trace_plot.py TRACE.json OUTPUT.svg FIRST_STEP STEPS.
+"""Draws some steps of a trace: trace_plot.py TRACE.json OUTPUT.svg FIRST_STEP STEPS.
 
-TRACE.json is of a worker's --trace or of `holdfast trace`. Each row is a track of the file, below the name of its
-process where there are several; spans that lie within others are drawn below them.
+TRACE.json comes from a worker's --trace or from `holdfast trace`. Each row is a track of the file,
+below the name of its process if there are several; spans that are nested in others are drawn below
+them.
 """
 
 import html
@@ -9,7 +10,7 @@ import json
 import pathlib
 import sys
 
-WIDTH = 1180  # of the spans, in pixels
+WIDTH = 1180  # width of the spans, in pixels
 LEFT = 120
 ROW = 13
 GAP = 9
@@ -18,7 +19,7 @@ COLORS = {"step": "#d6dbdf", "model": "#f5cba7", "compute": "#c0392b", "copy": "
 
 
 def read(path):
-    """The names of processes and of tracks; and of each span (track, event, begin, end), in ms."""
+    """The names of processes and of tracks, and (track, event, begin, end) of each span, in ms."""
     processes = {}
     names = {}
     spans = []
@@ -35,7 +36,7 @@ def read(path):
 
 
 def window(spans, first, count):
-    """When the first of these steps begins, and the last ends."""
+    """The beginning of the first of these steps, and the end of the last."""
     steps = [(begin, end) for _, event, begin, end in spans
              if event["cat"] == "step" and first <= event["args"].get("step", -1) < first + count]
     if not steps:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What it costs to watch a job: steps per second with and without all that shows it.
+"""What it costs to watch a job: steps per second with and without monitoring.
 
     tests/benchmark/watching.py [--rounds=21] [--steps=12000] [HOLDFAST]
 
-A round runs `holdfast bench step` on the softmax example twice, every other round in the
-opposite order: once with `--status_port=none` and logs as text, and once with the status
-port, logs as JSON, and a reader that asks once a second for the metrics, as Prometheus
-would, and for what the status page polls. Prints the median over rounds of watched /
-unwatched steps per second, and the interval that holds the true median with a confidence
-of at least 95 %. Runs in which the reader got nothing do not count: they are an error.
+A round runs `holdfast bench step` on the softmax example twice, every other round in the opposite
+order: once with `--status_port=none` and logs as text, and once with the status port, logs as
+JSON, and a reader that requests once per second the metrics, like Prometheus, and everything that
+the status page polls. Prints the median over rounds of watched / unwatched steps per second, and
+the interval that contains the true median with a confidence of at least 95 %. A run in which the
+reader got no answer is an error.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ PATHS = ("metrics", "status.json", "events.json?after={event}", "history.json?af
 
 
 class Reader(threading.Thread):
-    """Asks for all pages once a second until it is stopped."""
+    """Requests all pages once per second until it is stopped."""
 
     def __init__(self, port):
         super().__init__()
@@ -51,7 +51,7 @@ class Reader(threading.Thread):
                             event = int(told["number"])
                 self.reads += 1
             except OSError:
-                continue  # not there yet, or not any more
+                continue  # not started yet, or already ended
 
 
 def free_port():

@@ -249,7 +249,7 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   EXPECT_EQ(place.num_ps, 2);
   EXPECT_EQ(place.is_chief, 1);
 
-  // Before there are variables.
+  // Errors before there are variables.
   size_t count = 0;
   holdfast_loop* loop = nullptr;
   holdfast_values* values = nullptr;
@@ -261,7 +261,7 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
         Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &loop),
         Call(holdfast_pull, cluster, uint64_t{0}, &values)}) {
     EXPECT_EQ(result.kind, HOLDFAST_INVALID) << result.message;
-    EXPECT_THAT(result.message, HasSubstr("comes first"));
+    EXPECT_THAT(result.message, HasSubstr("yet: call holdfast_await_"));
   }
 
   ASSERT_OK(Call(holdfast_declare, cluster, Synchronous(2).c_str(), nullptr,
@@ -296,14 +296,14 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   holdfast_loop* second = nullptr;
   EXPECT_THAT(
       Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &second).message,
-      HasSubstr("there is a loop"));
+      HasSubstr("a loop already exists"));
   holdfast_turn turn;
   ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
   EXPECT_EQ(turn.done, 0);
   EXPECT_EQ(turn.batch, 0);
   EXPECT_EQ(turn.loss_scale, 1);
 
-  // Into the caller's memory, but for "frozen".
+  // Into memory of the caller, except for "frozen".
   std::vector<float> w(6), b(1);
   float* const into[] = {w.data(), nullptr, b.data()};
   const size_t sizes[] = {6, 0, 1};
@@ -344,7 +344,7 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   EXPECT_NE(Call(holdfast_save_checkpoint, cluster, int64_t{-1}, &step).kind,
             HOLDFAST_OK);
 
-  // Everything as it stands, from another way.
+  // All current values, by another call.
   ASSERT_OK(Call(holdfast_pull, cluster, uint64_t{1}, &values));
   EXPECT_OK(Call(holdfast_values_wait, values, int64_t{-1}));
   ASSERT_OK(Call(holdfast_values_get_step, values, &step));
@@ -370,7 +370,7 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   EXPECT_THAT(Call(holdfast_get_status, cluster, int64_t{-1}, &text).message,
               HasSubstr("has left the cluster"));
   holdfast_close(cluster);
-  // The memory stays; the loop has gone with its cluster.
+  // The memory stays valid; the loop was freed with its cluster.
   EXPECT_EQ(final_values[0][5], 0);
   EXPECT_EQ(Call(holdfast_loop_next, loop, int64_t{-1}, &turn).kind,
             HOLDFAST_BAD_HANDLE);
@@ -409,12 +409,12 @@ TEST_F(CApiClusterTest, AnyFigureMayBeReported) {
   const Result next =
       Call(holdfast_next_evaluation, cluster, int64_t{-1}, &evaluation);
   EXPECT_EQ(next.kind, HOLDFAST_INVALID);
-  EXPECT_THAT(next.message, HasSubstr("worker/task:0 is no evaluator"));
+  EXPECT_THAT(next.message, HasSubstr("worker/task:0 is not an evaluator"));
   holdfast_close(cluster);
 }
 
-// Nobody has listed it in the cluster. It ends without a word when it has seen
-// that the job is done.
+// The cluster spec does not list the evaluator. It ends without an error when
+// it has seen that the job is done.
 TEST_F(CApiClusterTest, AnEvaluatorIsGivenCheckpointsUntilTheJobIsDone) {
   StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
   holdfast_cluster* const evaluator =
@@ -489,8 +489,8 @@ TEST_F(CApiClusterTest, FirstValuesAreTheChiefs) {
   const float* given[] = {w.data(), nullptr};
   ASSERT_OK(Call(holdfast_declare, chief, text.c_str(), given, size_t{2},
                  int64_t{-1}));
-  w = {0, 0, 0};  // They were copied.
-  // Goes on in the background.
+  w = {0, 0, 0};  // The values were copied.
+  // Continues in the background.
   const Result begun = Call(holdfast_await_variables, chief, int64_t{0});
   EXPECT_THAT(begun.kind, AnyOf(HOLDFAST_OK, HOLDFAST_TIMED_OUT))
       << begun.message;
@@ -560,7 +560,7 @@ TEST_F(CApiClusterTest, AReaderReads) {
   ASSERT_OK(Call(holdfast_pull, reader, uint64_t{0}, &values));
   ASSERT_OK(Call(holdfast_values_wait, values, int64_t{-1}));
   holdfast_close(reader);
-  // Values that are here are the caller's.
+  // Values that have been received belong to the caller.
   holdfast_variable variable;
   ASSERT_OK(Call(holdfast_values_get_variable, values, size_t{1}, &variable));
   EXPECT_EQ(variable.data[0], 7);
@@ -635,7 +635,7 @@ TEST_F(CApiClusterTest, ValuesThatAreTakenStayAsTheyAre) {
     ASSERT_OK(Call(holdfast_loop_take_values, loop, data[turns], size_t{3},
                    &taken[turns]));
     first.push_back(data[turns][0][0]);
-    // The other way leads to the same values.
+    // The other call gives the same values.
     const float* values[3];
     ASSERT_OK(Call(holdfast_loop_values, loop, values, size_t{3}));
     EXPECT_EQ(values[0][5], data[turns][0][5]);
@@ -668,7 +668,7 @@ TEST_F(CApiClusterTest, WaitsInPortions) {
   Start(/*num_ps=*/1, /*num_workers=*/2);
   // The other worker is missing, so the first step stays open.
   holdfast_cluster* const cluster = Connect(Worker(0));
-  // Nobody has declared.
+  // There is no declaration yet.
   holdfast_cluster* const reader =
       Connect(Options(cluster_->spec(), "client", 0));
   EXPECT_EQ(Call(holdfast_await_variables, reader, int64_t{1}).kind,
@@ -704,7 +704,7 @@ TEST(CApiWaitTest, ConnectingIsWaitedForInPortionsAndClosed) {
             HOLDFAST_TIMED_OUT);
   char* text = nullptr;
   EXPECT_THAT(Call(holdfast_get_status, cluster, int64_t{-1}, &text).message,
-              HasSubstr("holdfast_await_connected comes first"));
+              HasSubstr("call holdfast_await_connected first"));
   holdfast_close(cluster);
 }
 
@@ -744,7 +744,7 @@ TEST_F(CApiClusterTest, WhatIsClosedEndsItsWaits) {
   EXPECT_STREQ(CallAllWith(cluster, nullptr, nullptr), nullptr);
   holdfast_loop_free(loop);
   EXPECT_STREQ(CallAllWith(nullptr, loop, nullptr), nullptr);
-  // One handle is not another.
+  // A handle of another type is refused.
   EXPECT_STREQ(CallAllWith(nullptr, reinterpret_cast<holdfast_loop*>(other),
                            reinterpret_cast<holdfast_values*>(other)),
                nullptr);
@@ -770,7 +770,7 @@ TEST_F(CApiClusterTest, AFreedLoopEndsItsWaits) {
   });
   holdfast_loop_free(loop);
   waiter.join();
-  // Another one may be begun.
+  // Another loop may be started.
   ASSERT_OK(Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &loop));
   holdfast_loop_free(loop);
   holdfast_close(other);
@@ -810,7 +810,7 @@ TEST_F(CApiClusterTest, AForkedChildHasNoHandlesAndEnds) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  // The parent's is not touched.
+  // The loop of the parent is not affected.
   ASSERT_OK(Call(holdfast_loop_contribute, loop, uint64_t{0}, 0.0, 1.f));
   ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
   EXPECT_EQ(turn.step, 1);
@@ -828,7 +828,8 @@ TEST_F(CApiClusterTest, AWaitForInputIsTold) {
   holdfast_turn turn;
   ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
   ASSERT_OK(Call(holdfast_loop_input, loop, 1));
-  // The worker tells with its lease; of its share after a second.
+  // The worker reports the wait with its lease, and its share of the time after
+  // a second.
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
   std::string status;
   do {
@@ -886,7 +887,7 @@ TEST_F(CApiClusterTest, TheLogGoesWhereItIsTold) {
   };
   const auto run = [&](int32_t least) {
     holdfast_set_log(least, sink, &lines);
-    // The log of the ps is the same, in this process.
+    // The ps logs to the same log, because it is in this process.
     Start(/*num_ps=*/1, /*num_workers=*/1);
     holdfast_close(Ready(Worker(0), Synchronous(5)));
     cluster_.reset();

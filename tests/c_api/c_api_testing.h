@@ -1,4 +1,4 @@
-// For tests of the C API: its calls with what they came to, and a cluster.
+// Helpers for tests of the C API: calls with their results, and a cluster.
 #ifndef HOLDFAST_TESTS_C_API_C_API_TESTING_H_
 #define HOLDFAST_TESTS_C_API_C_API_TESTING_H_
 
@@ -17,7 +17,7 @@
 
 namespace holdfast {
 
-// What a call came to.
+// The result of a call.
 struct Result {
   int32_t kind;
   std::string message;
@@ -25,7 +25,7 @@ struct Result {
   int32_t exit_code;
 };
 
-// Of a call whose last argument is this.
+// Receives the error of a call, whose last argument it is.
 class Caught {
  public:
   ~Caught() { holdfast_error_free(error_); }
@@ -40,7 +40,7 @@ class Caught {
   holdfast_error* error_ = nullptr;
 };
 
-// Calls `function` with what follows and an error.
+// Calls `function` with `args` and a place for an error.
 template <typename Function, typename... Args>
 Result Call(Function function, Args... args) {
   Caught error;
@@ -64,7 +64,7 @@ inline std::string Take(char* text) {
   return copy;
 }
 
-// Options of a worker of `spec`.
+// Connection options of a worker of `spec`.
 class Options {
  public:
   Options(const ClusterSpec& spec, const std::string& job, int index)
@@ -124,8 +124,8 @@ class CApiClusterTest : public testing::Test {
   void Start(uint32_t num_ps, uint32_t num_workers) {
     cluster_.emplace(MakeLoopbackCluster(num_ps, num_workers), kLongLease);
   }
-  // With checkpoints, in a directory of this test's own, and a lease whose end
-  // a test can wait for.
+  // With checkpoints in a directory private to the test, and a lease short
+  // enough for a test to wait for its end.
   void StartWithCheckpoints(uint32_t num_ps, uint32_t num_workers) {
     cluster_.emplace(MakeLoopbackCluster(num_ps, num_workers), kShortLease,
                      std::function<Credentials(const TaskId&)>(),

@@ -1,6 +1,6 @@
 #!/bin/bash
-# examples/c/softmax.c learns what it is to learn, and says the same whatever
-# the number of ps is.
+# Checks that examples/c/softmax.c learns what it should, and prints the same
+# output for any number of ps.
 set -euo pipefail
 
 train() {

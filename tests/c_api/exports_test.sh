@@ -1,7 +1,8 @@
 #!/bin/bash
-# The library's dynamic symbols are the header's functions and no others, but for
-# what it replaces in Debian's Abseil where that is a shared library; each of the
-# functions is called by a test; and the library's name has the API's version.
+# Checks that the dynamic symbols of the library are exactly the functions of
+# the header, except for those that replace functions of Debian's Abseil where
+# that is a shared library; that a test calls each function; and that the name
+# of the library contains the version of the API.
 set -euo pipefail
 
 header=client/c_api/holdfast.h

@@ -1,5 +1,5 @@
-// What the C API makes of a worker that is shut out, of a roll-back, and of a
-// job that was finished before, or is stopped.
+// The C API when a worker is fenced, when the job is rolled back, and when the
+// job was finished before or is stopped.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// TestCluster waits for nobody where the job does not say.
+// TestCluster does not wait for lost tasks unless the job says so.
 constexpr char kPatient[] = " timeouts { recovery_seconds: 60 }";
 
 class FaultsTest : public CApiClusterTest {
@@ -53,9 +53,9 @@ class FaultsTest : public CApiClusterTest {
     return values[0] == nullptr ? 0 : *values[0];
   }
 
-  // Has the coordinator shut a worker out: in a job that goes on without those
-  // who leave, somebody leaves in its name. (Without certificates a name is
-  // believed: docs/operating/security.md.)
+  // Has the coordinator fence a worker: in a job that continues without workers
+  // that leave, this sends a Leave in the name of the worker. (Without
+  // certificates a claimed name is believed: docs/operating/security.md.)
   void ShutOut(uint32_t worker) {
     const RawClient client(cluster_->address(0));
     const auto status = client.Call("Coordinator.GetStatus", "", kPatience);
@@ -96,12 +96,12 @@ TEST_F(FaultsTest, AWorkerThatIsShutOutIsFencedAndTheJobGoesOn) {
     const Result result = Next(fenced, &turn);
     EXPECT_EQ(result.kind, HOLDFAST_FENCED) << result.message;
     EXPECT_EQ(result.exit_code, 138);
-    EXPECT_THAT(result.message, HasSubstr("shut out"));
+    EXPECT_THAT(result.message, HasSubstr("fenced"));
   }
   holdfast_loop_free(fenced);
   holdfast_close(other);
 
-  // Each ticket counts once, whoever had it first.
+  // Each ticket counts once, no matter which worker had it first.
   holdfast_loop* const loop = StartLoop(chief);
   for (;;) {
     ASSERT_OK(Next(loop, &turn));

@@ -1,4 +1,4 @@
-// Rows of embedding tables by the C API, against real ps servers.
+// Rows of embedding tables through the C API, against real ps servers.
 
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kLast = ~uint64_t{0};
 
-// Two variables and two tables; a gradient of 1 takes 1.
+// Two variables and two tables; a gradient of 1 subtracts 1.
 constexpr char kTables[] = R"(
   variables { name: "w" shape: 2 dtype: FLOAT32
               initializer { constant { value: 10 } } }
@@ -87,7 +87,7 @@ class Trainer {
     return Call(holdfast_loop_add_rows, loop_, &added, gradients.data(),
                 gradients.size());
   }
-  // With a gradient of ones of "w".
+  // Pushes a gradient of ones for "w".
   void Push() {
     const float ones[] = {1, 1};
     const float* const gradients[] = {ones};
@@ -135,12 +135,12 @@ TEST_F(RowsTest, RowsAreReadAndTheirGradientsAddedUp) {
   for (const uint32_t num_ps : {1, 3}) {
     Start(num_ps, /*num_workers=*/1);
     Trainer trainer(Worker(0), Synchronous(2));
-    // What is wanted before the first turn comes with its values.
+    // Rows that are wanted before the first turn come with its values.
     const holdfast_rows wanted = Rows{0, {9, 4}}.get();
     ASSERT_OK(
         Call(holdfast_loop_want_rows, trainer.loop(), &wanted, size_t{1}));
     trainer.Next();
-    // Rows that nobody has pushed have their first values.
+    // Rows that no worker has pushed have their first values.
     EXPECT_THAT(trainer.Read({9, 4, 9}), Each(5));
     EXPECT_THAT(trainer.Read({kLast, 0}), Each(5));
     std::vector<float> u(8);
@@ -155,12 +155,12 @@ TEST_F(RowsTest, RowsAreReadAndTheirGradientsAddedUp) {
     std::vector<float> same(8);
     ASSERT_OK(trainer.TryRead({1, {7, 8}}, &same));
     EXPECT_EQ(same, u);
-    // A turn may have no rows, and is one still.
+    // A turn may have no rows, and still counts.
     trainer.Push();
     EXPECT_EQ(trainer.Next().done, 1);
     EXPECT_THAT(trainer.Read({9}), ElementsAre(1, 4.5));
 
-    // With all values, for whoever has no loop.
+    // Along with all values, for callers without a loop.
     const Rows of_t = {0, {kLast, 9, 9}};
     const Rows of_u = {1, {8}};
     const holdfast_rows rows[] = {of_u.get(), of_t.get()};
@@ -203,7 +203,8 @@ TEST_F(RowsTest, TwoWorkersTrainTheSameRows) {
     for (;;) {
       const holdfast_turn turn = trainer.Next();
       const float step = static_cast<float>(turn.step);
-      // A row that one of both has pushed: half of the gradient.
+      // A row that only one of the two workers has pushed gets half of the
+      // gradient.
       EXPECT_THAT(trainer.Read({1, own}),
                   ElementsAre(5 - 2 * step, 5, 5 - step, 5));
       if (turn.done) break;
@@ -280,18 +281,18 @@ TEST_F(RowsTest, WrongInputsAreToldAndNothingIsLost) {
             "table \"t\": the gradients of 2 rows of 2 values are 3 numbers");
   EXPECT_EQ(
       message(trainer.AddRows({0, {1, 2, 3, 4}}, {1, 1, 1, 1, 1, 1, 1, 1})),
-      "table \"t\": 4 rows are pushed, declared at most 3");
+      "table \"t\": 4 rows are pushed, but max_rows_per_push is 3");
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(message(trainer.AddRows({0, {1, 2}}, {1, 1, nan, 1})),
             "table \"t\": element 0 of row 2 is nan");
-  // As many different ones as there may be.
+  // As many distinct rows as are allowed.
   ASSERT_OK(trainer.AddRows({0, {1, 2, 3, 1}}, {1, 1, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(message(trainer.AddRows({0, {1}}, {1, 1})),
             "table \"t\": its rows were handed in before");
   trainer.Push();
   trainer.Next();
   EXPECT_THAT(trainer.Read({1, 2, 3}), ElementsAre(3, 3, 4, 4, 4, 4));
-  // A turn whose rows are not finite is passed, and counted.
+  // A turn whose rows are not finite is skipped, and counted.
   EXPECT_EQ(trainer.AddRows({0, {1, 2}}, {1, 1, nan, 1}).kind,
             HOLDFAST_INVALID);
   trainer.Push();
@@ -305,8 +306,8 @@ TEST_F(RowsTest, WrongInputsAreToldAndNothingIsLost) {
   ExpectDone();
 }
 
-// The rows of a turn are wanted with the turn before, or, `while_read`, read
-// during the turn, and a ps is lost before.
+// The rows of a turn are wanted with the turn before or, if `while_read`, read
+// during the turn, and a ps is lost before that.
 class RowsRollBackTest : public RowsTest,
                          public testing::WithParamInterface<bool> {};
 
@@ -314,7 +315,7 @@ TEST_P(RowsRollBackTest, GoesOnFromTheRowsOfTheCheckpoint) {
   const bool while_read = GetParam();
   StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
   Trainer trainer(Worker(0), Synchronous(6));
-  // On either ps.
+  // The rows are on both ps.
   const std::vector<uint64_t> ids = {1, 2, 3};
   std::vector<std::string> turns;
   for (bool killed = false;;) {

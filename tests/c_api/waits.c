@@ -1,6 +1,6 @@
-/* Whether the waits of a library end when they are to, while the date is set
- * back and forward: waits LIBRARY, under tests/faults/libshifted_date.so. As
- * Python does, it loads the library, and is not linked with it. */
+/* waits LIBRARY: checks that the waits of a library end on time while the date
+ * is set back and forward. Run with tests/faults/libshifted_date.so preloaded.
+ * It loads the library, as Python does, and is not linked with it. */
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 #define WAITS 10
 #define WAIT_MS 100
-/* Of all of them, on however busy a machine: a wait that follows the date
- * lasts an hour. */
+/* Limit for all waits together, ample on a busy machine: a wait that follows
+ * the date lasts an hour. */
 #define PATIENCE_SECONDS 30
 
 static const char kCluster[] =
@@ -45,7 +45,7 @@ struct Date {
   atomic_int stop;
 };
 
-/* Sets the date by so many hours more, again and again. */
+/* Shifts the date by `hours` again and again. */
 static void* SetDate(void* argument) {
   struct Date* const date = argument;
   const struct timespec pause = {0, WAIT_MS * 1000000L / 4};
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     if (pthread_create(&thread, NULL, SetDate, &date) != 0) return 2;
     const double begun = Now();
     for (int i = 0; i < WAITS; ++i) {
-      /* Nobody is there. */
+      /* There are no servers. */
       if (await_connected(cluster, WAIT_MS, NULL) != HOLDFAST_TIMED_OUT) {
         return 2;
       }

@@ -1,5 +1,6 @@
-"""A cluster of processes, started as the rendered manifests say and supervised as Kubernetes
-or Kubeflow would: pods are killed and replaced, at other addresses; the end is the right one."""
+"""A cluster of processes, started as the rendered manifests specify and supervised as Kubernetes
+or Kubeflow would: pods are killed and replaced at other addresses, and the result must be
+right."""
 
 import base64
 import json
@@ -17,7 +18,7 @@ import urllib.request
 import manifests
 from pod_network import PodNetwork, why_no_pods
 
-# What holds ps_server, ps_worker and holdfast.
+# The folder with ps_server, ps_worker and holdfast.
 _PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
 
 _DATA = "/usr/share/datasets/fashion-mnist"
@@ -47,7 +48,7 @@ partitioner {{ fixed_shards {{ shards: 2 }} }}
 checkpoints {{ every_steps: 50 }}
 seed: 3
 """
-_PATIENCE = 150  # seconds, of all waits together
+_PATIENCE = 150  # seconds, for all waits together
 _SIGKILLED = 128 + signal.SIGKILL
 _RESTART = 138
 
@@ -61,14 +62,14 @@ def _why_not():
 
 
 class _Running:
-    """A pod, and its present life."""
+    """A pod and its current life."""
 
     def __init__(self, pod):
         self.pod = pod
         self.starts = 0
         self.process = None
         self.address = None
-        self.ends = []  # exit codes, 128 + the signal's number
+        self.ends = []  # exit codes; 128 + the signal's number
 
 
 class _Cluster:
@@ -91,7 +92,7 @@ class _Cluster:
         self.pods = {pod.name: _Running(pod) for pod in manifests.pods(objects)}
         group = {pod.spec["securityContext"]["fsGroup"] for pod in manifests.pods(objects)}
         for path in (self.shared, tmp):
-            # As Kubernetes gives a volume to the fsGroup.
+            # Kubernetes gives a volume to the fsGroup.
             os.chown(path, 0, *group)
             os.chmod(path, 0o2775)
         self._deadline = time.monotonic() + _PATIENCE
@@ -119,7 +120,7 @@ class _Cluster:
             running.process, running.address = self._network.start(running.pod, mounts, log)
 
     def _project(self, volume, pod):
-        """A folder with the files of Secrets, as a projected volume has them."""
+        """Creates a folder with the files of Secrets, like a projected volume."""
         folder = tempfile.mkdtemp(dir=self._folder)
         for source in volume["projected"]["sources"]:
             secret = self._secrets[source["secret"]["name"]]
@@ -134,7 +135,7 @@ class _Cluster:
         return folder
 
     def probe(self, name, probe):
-        """The status that a kubelet's probe gets; None where it gets none or there is none."""
+        """The HTTP status that a kubelet's probe gets; None if there is no answer or no probe."""
         running = self.pods[name]
         if probe not in running.pod.container or running.process is None:
             return None
@@ -172,7 +173,7 @@ class _Cluster:
         while not done():
             self._supervise()
             if time.monotonic() > self._deadline:
-                raise AssertionError(f"waited in vain until {what}\n{self.describe()}")
+                raise AssertionError(f"timed out waiting until {what}\n{self.describe()}")
             time.sleep(0.02)
 
     def describe(self):
@@ -191,9 +192,9 @@ class _Cluster:
         return max(steps, default=0)
 
     def kill(self, names, number):
-        """Kills pods, all at once, and returns once others are in their place and a later
-        checkpoint is there than before. Returns the seconds until they had ended, and from then
-        until the checkpoint."""
+        """Kills pods, all at once, and waits until others have replaced them and there is a later
+        checkpoint. Returns the seconds until the pods had ended, and from then until the
+        checkpoint."""
         started = time.monotonic()
         before = {name: len(self.pods[name].ends) for name in names}
         for name in names:
@@ -217,14 +218,14 @@ class _Cluster:
 class ClusterTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # The digest of a run in peace: by plain daemons, with another number of ps.
+        # The digest of an undisturbed run, with plain daemons and a different number of ps.
         with tempfile.TemporaryDirectory() as folder:
             job = os.path.join(folder, "job.textproto")
             with open(job, "w", encoding="utf-8") as file:
                 file.write(_JOB)
             run = os.path.join(folder, "run")
-            # As the pods, which see nothing of this environment: OPENBLAS_CORETYPE, for
-            # one, would give the digest of another CPU's code.
+            # Like the pods, the run must not see this environment: OPENBLAS_CORETYPE, for example,
+            # would give the digest of another CPU's code.
             subprocess.run(
                 [os.path.join(_PROGRAMS, "holdfast"), "local", f"--job={job}", "--ps=1",
                  "--workers=2", f"--run_dir={run}"],
@@ -255,7 +256,7 @@ class ClusterTest(unittest.TestCase):
         self.assertTrue(
             all(any("--tls_dir=" in arg for arg in r.pod.argv()) for r in cluster.pods.values())
         )
-        # A ps alone lives and is not ready.
+        # A ps without the other tasks is alive, but not ready.
         cluster.start("holdfast-ps-1")
         cluster.wait_until(
             lambda: cluster.probe("holdfast-ps-1", "livenessProbe") == 200, "ps 1 lives"
@@ -273,7 +274,7 @@ class ClusterTest(unittest.TestCase):
         # A machine is lost.
         cluster.wait_until(lambda: cluster.checkpoints() >= 100, "there is a checkpoint")
         cluster.kill(["holdfast-ps-1"], signal.SIGKILL)
-        # Two are told to make room, as by an eviction.
+        # Two pods are evicted.
         took, _ = cluster.kill(["holdfast-worker-1", "holdfast-ps-0"], signal.SIGTERM)
         grace = cluster.pods["holdfast-worker-1"].pod.spec["terminationGracePeriodSeconds"]
         self.assertLess(took, grace)
@@ -289,10 +290,11 @@ class ClusterTest(unittest.TestCase):
             cluster.start(name)
         cluster.wait_until(lambda: cluster.checkpoints() >= 100, "there is a checkpoint")
         self.assertTrue(all(cluster.probe(n, "livenessProbe") == 200 for n in cluster.pods))
-        # No lease to wait for, but its name: gRPC itself looks that up every 30 s at most.
+        # There is no lease to wait for, but the name of ps 0 must be resolved again: gRPC does so
+        # at most every 30 s.
         _, back = cluster.kill(["holdfast-ps-0"], signal.SIGKILL)
         self.assertLess(back, 20)
-        # Everybody is to go: what they have is saved first.
+        # All pods are told to end: they save a checkpoint first.
         took, _ = cluster.kill(list(cluster.pods), signal.SIGTERM)
         self.assertLess(took, 15)
         self.expect_end(cluster)
@@ -311,7 +313,7 @@ class ClusterTest(unittest.TestCase):
         )
         self.assertEqual(stop.returncode, 0, stop.stderr)
         self.assertRegex(stop.stdout, "^The job was stopped at step [1-9][0-9]* of 1200; ")
-        # Every pod is complete, which for Kubernetes is the end of its Job.
+        # Every pod is complete, which ends its Kubernetes Job.
         cluster.wait_until(lambda: all(r.ends for r in cluster.pods.values()), "all have ended")
         for name, running in cluster.pods.items():
             self.assertEqual(running.ends, [0], name)

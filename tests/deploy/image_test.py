@@ -1,7 +1,7 @@
 """The images of deploy/docker, built on a Debian that debootstrap makes, and run once inside.
 
-The programs in it are those that were built for the other tests; the stage that builds them,
-and the variant with CUDA, are not tried here."""
+The images contain the programs that were built for the other tests; the stage that builds them,
+and the variant with CUDA, are not tested."""
 
 import json
 import os
@@ -18,12 +18,12 @@ _PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
 _WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
 _SUITE = "bookworm"
 _UID = 10001
-# As the pods of deploy/k8s have it: all is read-only but /tmp.
+# As in the pods of deploy/k8s, everything except /tmp is read-only.
 _TRAIN = "cd /tmp && holdfast local --job=/job/job.textproto --run_dir=/tmp/run --ps=1 --workers=1"
 
 
 def _mirror():
-    """Where this machine's apt has Debian from."""
+    """The Debian mirror of this machine's apt."""
     done = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)"],
         capture_output=True, text=True, check=True,
@@ -73,13 +73,14 @@ class ImageTest(unittest.TestCase):
         )
 
     def make_base(self, *packages):
-        """As an image of Debian: the smallest, with this machine's package source."""
+        """Makes a minimal image of Debian, with this machine's package source."""
         root = os.path.join(self.folder, "debian")
         include = [f"--include={','.join(packages)}"] if packages else []
         self.run_command("debootstrap", "--variant=minbase", *include, _SUITE, root, _mirror())
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, root, "/")
-        # Debian's pip would not touch the system's Python; all it needs is in the folder.
+        # Debian's pip refuses to change the system's Python; everything that it needs is in the
+        # folder.
         self.buildah(
             "config", "--env", "PIP_BREAK_SYSTEM_PACKAGES=1", "--env", "PIP_NO_INDEX=1", container
         )
@@ -89,7 +90,7 @@ class ImageTest(unittest.TestCase):
 
     @unittest.skipUnless(_WHEEL, "HOLDFAST_WHEEL does not name the wheel")
     def test_wheel_trains_on_a_bare_debian(self):
-        # As python:3.11-slim: no compiler, no library but those of Python.
+        # Like python:3.11-slim: no compiler, and only Python's own libraries.
         self.make_base("python3", "python3-pip", "python-is-python3")
         context = os.path.join(self.folder, "context")
         os.makedirs(f"{context}/dist")
@@ -116,7 +117,7 @@ class ImageTest(unittest.TestCase):
         self.assertIn("ps_server 0.", inside("ps_server --version"))
         said = inside("cd /tmp && python -m holdfast.examples.mnist --steps=100")
         self.assertRegex(said, r"\naccuracy 0\.[89]")
-        # The script of deploy/k8s/example, as its pods run it.
+        # Runs the script of deploy/k8s/example as its pods do.
         said = inside("cd /tmp && holdfast local --ps=1 --workers=2 -- python /job/train.py")
         self.assertRegex(said, r"\naccuracy 0\.[89]")
 
@@ -140,7 +141,7 @@ class ImageTest(unittest.TestCase):
         os.mkdir(job, 0o755)
         with open(f"{manifests.K8S}/example/job.textproto", encoding="utf-8") as file:
             example, shortened = re.subn(r"steps: 4000\b", "steps: 20", file.read())
-        self.assertEqual(shortened, 2)  # of the job, and of its schedule's decay
+        self.assertEqual(shortened, 2)  # the steps of the job, and of its schedule's decay
         with open(f"{job}/job.textproto", "w", encoding="utf-8") as file:
             file.write(example)
 
@@ -154,8 +155,8 @@ class ImageTest(unittest.TestCase):
         self.assertNotIn("not found", inside("ldd /usr/local/bin/*"))
         result = json.loads(inside(f"{_TRAIN} >&2; cat run/result.json"))
         self.assertEqual(result["global_step"], 20)
-        # The same, and what is not /tmp cannot be written to. As in a container it sees
-        # nothing of this environment: OPENBLAS_CORETYPE would give another CPU's digest.
+        # The same, with everything except /tmp read-only. As in a container, the command does not
+        # see this environment: OPENBLAS_CORETYPE would give another CPU's digest.
         root = self.buildah("mount", container)
         os.makedirs(f"{root}/job", exist_ok=True)
         again = self.run_command(
@@ -175,7 +176,7 @@ class ImageTest(unittest.TestCase):
         self.trains_with_a_worker_of_ones_own()
 
     def trains_with_a_worker_of_ones_own(self):
-        """On the image that is there, as docs/operating/README.md has it."""
+        """Builds on the existing image, as docs/operating/README.md describes."""
         context = os.path.join(self.folder, "own")
         os.mkdir(context)
         shutil.copy(os.path.join(_PROGRAMS, "tanh_worker"), context)

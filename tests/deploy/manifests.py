@@ -1,4 +1,4 @@
-"""Renders deploy/k8s, and says what Kubernetes would start for it."""
+"""Renders deploy/k8s, and determines which pods Kubernetes would start for it."""
 
 import dataclasses
 import os
@@ -12,7 +12,7 @@ import yaml
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 K8S = os.path.join(ROOT, "deploy", "k8s")
 
-# What a job's folder may have as its resources.
+# What the folder of a job may list as its resources.
 VARIANTS = (
     "overlays/collocated",
     "overlays/cpu",
@@ -26,8 +26,8 @@ _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']
 
 
 def why_no_kubectl():
-    """Why nothing can be rendered here; None where it can. Debian 12's kubectl, 1.20, has a
-    kustomize of 2019, which knows neither components nor replacements."""
+    """Why nothing can be rendered here; None if rendering works. Debian 12's kubectl, 1.20, has a
+    kustomize of 2019, which has neither components nor replacements."""
     try:
         client = subprocess.run(
             ["kubectl", "version", "--client"], capture_output=True, text=True, check=False
@@ -41,10 +41,10 @@ def why_no_kubectl():
 
 
 def render(variant, ps, workers, job=None, tls=None, programs="", component=None):
-    """The objects of deploy/k8s/example, as dicts, with nothing changed but what a user would
-    change: variant, counts and, where `job` is one, the job file's text. `tls`: further
-    arguments of deploy/k8s/tls.sh, where there is to be TLS; `programs` has holdfast for it.
-    `component`: one of deploy/k8s that the job also has."""
+    """The objects of deploy/k8s/example, as dicts, with only the changes that a user would make:
+    variant, counts and, if given, `job`, the text of the job file. `tls`: further arguments of
+    deploy/k8s/tls.sh, if TLS is wanted; `programs` is then a folder that has holdfast.
+    `component`: a component of deploy/k8s to add to the job."""
     with tempfile.TemporaryDirectory() as folder:
         tree = shutil.copytree(K8S, os.path.join(folder, "k8s"))
         path = os.path.join(tree, "example", "kustomization.yaml")
@@ -94,21 +94,21 @@ def find(objects, kind, name):
 
 
 def expand(text, env):
-    """$(NAME) of what is in `env`, as in a container's args; others stay as they are."""
+    """Expands each $(NAME) in `env`, as in a container's args; others are unchanged."""
     return re.sub(r"\$\((\w+)\)", lambda m: env.get(m.group(1), m.group(0)), text)
 
 
 @dataclasses.dataclass
 class Pod:
-    """A pod that a controller starts, and what becomes of its ends."""
+    """A pod that a controller starts, and what follows when it ends."""
 
     name: str  # "holdfast-ps-0"
-    hosts: list  # the names it has in the DNS
+    hosts: list  # its names in the DNS
     spec: dict
-    container: dict  # its only one; of a pod with two, there is a Pod for each
+    container: dict  # the only one; a pod with two containers is represented by two Pods
     env: dict
-    # Of an exit code, or 128 + a signal: whether the controller starts another pod, or None
-    # where the whole job is given up.
+    # Maps an exit code, or 128 + a signal, to whether the controller starts another pod, or to
+    # None if the whole job fails.
     another_after: callable
 
     def argv(self):
@@ -151,7 +151,7 @@ def _indexed_job_pods(job):
 
 
 def _tf_job_pods(job):
-    """As Kubeflow's training operator: a service for each pod, and TF_CONFIG."""
+    """Like Kubeflow's training operator: a service for each pod, and TF_CONFIG."""
     import json
 
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
@@ -160,7 +160,7 @@ def _tf_job_pods(job):
     def host(kind, index):
         return f"{name}-{kind}-{index}.{namespace}.svc"
 
-    # Evaluators have no place in it.
+    # TF_CONFIG's cluster does not list evaluators.
     cluster = {
         kind: [f"{host(kind, i)}:2222" for i in range(spec["replicas"])]
         for kind, spec in replicas.items()
@@ -185,7 +185,7 @@ def _tf_job_pods(job):
 
 
 def pods(objects):
-    """All pods of the job, as their controllers make them."""
+    """All pods of the job, as their controllers create them."""
     made = []
     for document in objects:
         if document["kind"] == "Job":

@@ -1,4 +1,4 @@
-"""deploy/k8s, rendered: valid for Kubernetes, whole, and with the counts in all places."""
+"""deploy/k8s, rendered: valid for Kubernetes, complete, and with the counts in all places."""
 
 import json
 import os
@@ -11,11 +11,11 @@ import kubernetes_validate
 import manifests
 import yaml
 
-# The oldest whose Jobs have a podFailurePolicy without a feature gate, one of the middle,
-# and the newest that is known here.
+# The oldest version whose Jobs have a podFailurePolicy without a feature gate, one in between, and
+# the newest that kubernetes_validate has.
 _VERSIONS = ("1.26", "1.31", kubernetes_validate.latest_version())
 _PS, _WORKERS = 3, 5
-# What has a ps beside each worker.
+# The overlay that has a ps beside each worker.
 _COLLOCATED = "overlays/collocated"
 
 
@@ -30,7 +30,7 @@ def _templates(objects):
 
 
 def _hosts(pod, job):
-    """Where the pod is told that the tasks of a job are: "ps-{2}.net:2222"."""
+    """The addresses of a job's tasks as given to the pod: "ps-{2}.net:2222"."""
     if "TF_CONFIG" in pod.env:
         [value] = json.loads(pod.env["TF_CONFIG"])["cluster"][job]
     else:
@@ -181,7 +181,7 @@ class ManifestsTest(unittest.TestCase):
                 grace = pod.spec["terminationGracePeriodSeconds"]
                 for arg in pod.argv():
                     if arg.startswith("--grace="):
-                        # Then it takes leave, for 3 s at most, and sends answers.
+                        # After that, it leaves the cluster, for 3 s at most, and sends answers.
                         self.assertGreaterEqual(grace, int(arg[len("--grace=") : -1]) + 10)
 
     def test_data_pod_is_valid_and_finds_its_volume(self):
@@ -194,7 +194,7 @@ class ManifestsTest(unittest.TestCase):
         manifests.find(self.rendered["overlays/cpu"], "PersistentVolumeClaim", claim)
 
     def test_what_check_refuses_is_not_rendered_right(self):
-        # Why deploy/k8s/check.sh is there: kustomize takes any count.
+        # The reason for deploy/k8s/check.sh: kustomize accepts any count.
         for pod in manifests.pods(manifests.render("overlays/cpu", 0, 2)):
             self.assertIn("--ps_hosts=holdfast-ps-{0}.holdfast-ps:2222", pod.argv())
         tree = os.path.join(manifests.K8S, "check.sh")
@@ -225,11 +225,11 @@ class ManifestsTest(unittest.TestCase):
                 sockets.add(mount["name"])
                 ports += [a.split("=")[1] for a in pod.argv() if "_port=" in a]
             self.assertEqual(len(places), 1)
-            # They have one network.
+            # The two containers share a network.
             self.assertEqual(len(set(ports)), 4)
             [volume] = [v for v in pair[0].spec["volumes"] if v["name"] in sockets]
             self.assertIn("emptyDir", volume)
-            # What is killed is started again beside the other, which goes on.
+            # A killed container is restarted, and the other one keeps running.
             self.assertEqual(pair[0].spec["restartPolicy"], "OnFailure")
 
     def test_gpu_workers_have_one(self):
@@ -286,7 +286,7 @@ class ManifestsTest(unittest.TestCase):
             else:
                 self.assertIn("--job_name=evaluator", evaluator.argv())
                 self.assertEqual(_hosts(evaluator, "ps"), _hosts(ps, "ps"))
-            # The image is the job's, and the pod is let in to the ps.
+            # The pod has the image of the job and may connect to the ps.
             labels = {
                 frozenset(template["metadata"]["labels"].items())
                 for _, template in _templates(objects)
@@ -337,7 +337,7 @@ class ManifestsTest(unittest.TestCase):
 
     def check_certificates(self, variant, num_ps, evaluator=None):
         objects = manifests.render(variant, 2, 3, tls=["--cert-manager"], component=evaluator)
-        issued = {}  # by Secret: URI
+        issued = {}  # Secret to URI
         for document in objects:
             if document["kind"] == "Certificate" and "uris" in document["spec"]:
                 [issued[document["spec"]["secretName"]]] = document["spec"]["uris"]
@@ -352,7 +352,7 @@ class ManifestsTest(unittest.TestCase):
             mounts = {m["name"]: m["mountPath"] for m in pod.container["volumeMounts"]}
             [volume] = [v for v in pod.spec["volumes"] if "projected" in v and v["name"] in mounts]
             self.assertEqual(mounts[volume["name"]], "/etc/holdfast/tls")
-            files = {}  # by path: Secret and key
+            files = {}  # path to Secret and key
             for source in volume["projected"]["sources"]:
                 for item in source["secret"]["items"]:
                     files[item["path"]] = (source["secret"]["name"], item["key"])
@@ -362,7 +362,7 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(
                     issued[secret], f"holdfast://holdfast-example/{role}/{index}"
                 )
-            # Of its own role alone.
+            # Only certificates of the pod's own role.
             self.assertEqual({path.split("-")[0] for path in files}, {role})
         expected = [f"ps-{i}" for i in range(num_ps)] + [f"worker-{i}" for i in range(3)]
         if evaluator is not None:

@@ -1,4 +1,4 @@
-"""A DNS server as a cluster has one: names come and go."""
+"""A DNS server like a cluster's, whose names come and go."""
 
 import socket
 import struct
@@ -26,7 +26,7 @@ class NameServer:
         self._socket.close()
 
     def set(self, name, address):
-        """Without an address the name is unknown."""
+        """Sets the address of a name; None makes the name unknown."""
         with self._lock:
             if address is None:
                 self._addresses.pop(name.lower(), None)

@@ -1,4 +1,4 @@
-"""Pods on this machine: each with a network, a file system and a user of its own."""
+"""Pods on this machine, each with its own network, file system and user."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from name_server import NameServer
 
 
 def why_no_pods():
-    """Why there can be none here; None where there can."""
+    """Why no pods can run here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "unshare", "chroot"):
@@ -29,14 +29,16 @@ def _ip(*words):
 
 
 class PodNetwork:
-    """A node: a bridge, and pods on it. This process is on it too, as a kubelet is.
+    """A node: a bridge with pods on it. This process is connected to the bridge, too, like a
+    kubelet.
 
-    Its DNS knows a pod from when it is started until it has ended.
+    Its DNS resolves a pod's names from the pod's start until its end.
     """
 
     def __init__(self, folder, programs, namespace):
-        """`folder` is the caller's; `programs` a folder with what is run, on the pods' PATH;
-        `namespace`: of Kubernetes, whose names need no more than their first parts."""
+        """`folder` belongs to the caller; `programs` is a folder with the programs, on the pods'
+        PATH; `namespace` is the Kubernetes namespace, in which names may be abbreviated to their
+        first parts."""
         self._folder = folder
         self._programs = programs
         self._namespace = namespace
@@ -44,11 +46,11 @@ class PodNetwork:
         self._last = 1
         self._bridge = None
         self._names = None
-        # The number is one that no other network on this machine has.
+        # Finds a number that no other network on this machine has.
         for attempt in range(100):
             number = (os.getpid() + attempt) % 190 + 1
             if subprocess.run(
-                # A hardware address of its own: a bridge would change it with its ports.
+                # A fixed hardware address: otherwise a bridge changes its address with its ports.
                 ["ip", "link", "add", f"hfpod{number}", "address", f"02:00:00:00:00:{number:02x}",
                  "type", "bridge"],
                 capture_output=True,
@@ -78,8 +80,9 @@ class PodNetwork:
             self._names.set(f"{service}.cluster.local", address)
 
     def start(self, pod, mounts, log):
-        """Starts a pod at an address that none has had. `mounts`: of paths in the pod, folders
-        here. Returns its process, whose pid is the container's own, and its address."""
+        """Starts a pod at an address that no pod has had. `mounts` maps volumes of the pod to
+        folders on this machine. Returns the pod's process, whose pid is the container's own, and
+        the address."""
         self._last += 1
         space = f"{self._bridge}-{self._last}"
         address = f"10.192.{self._number}.{self._last}"
@@ -102,17 +105,17 @@ class PodNetwork:
         return process, address
 
     def forget(self, pod):
-        """The pod has ended: its names are nobody's."""
+        """Removes the names of a pod that has ended."""
         self._tell(pod, None)
 
     def _resolv_conf(self):
-        """As a kubelet writes it."""
+        """The text of resolv.conf, as a kubelet writes it."""
         search = [f"{self._namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local"]
         node = self._node.split("/")[0]
         return f"search {' '.join(search)}\nnameserver {node}\noptions ndots:5\n"
 
     def _script(self, pod, mounts):
-        """Makes the root file system, read-only as the manifests promise, and runs the
+        """A script that creates the root file system, read-only as in the manifests, and runs the
         container's command in it."""
         root = tempfile.mkdtemp(dir=self._folder, prefix="root-")
         os.chmod(root, 0o755)
@@ -128,7 +131,7 @@ class PodNetwork:
         ):
             with open(os.path.join(root, "etc", name), "w", encoding="utf-8") as file:
                 file.write(text)
-        # Where programs find libraries of which Debian has several.
+        # Programs find libraries that Debian has in several variants through these files.
         shutil.copytree("/etc/alternatives", f"{root}/etc/alternatives", symlinks=True)
         shutil.copy("/etc/ld.so.cache", f"{root}/etc")
         lines = [f"mount --bind {root} {root}"]
@@ -147,7 +150,7 @@ class PodNetwork:
             target = mount["mountPath"]
             os.makedirs(root + target)
             bind(mounts[mount["name"]], target, mount.get("readOnly", False))
-        # Last: before, the folders for the mounts were made.
+        # Last, because the folders for the mounts had to be created before.
         assert pod.container["securityContext"]["readOnlyRootFilesystem"]
         lines.append(f"mount -o remount,bind,ro {root}")
         env = {"PATH": "/opt/bin:/usr/bin", **pod.env}

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Tests what puts Holdfast into a cluster: deploy/k8s rendered and validated, and run as pods on
-# this machine; deploy/docker built, and run once inside. The last line is
-# "N passed, N failed, N skipped".
+# Tests the deployment of Holdfast: deploy/k8s is rendered, validated, and run
+# as pods on this machine; the images of deploy/docker are built, and run once.
+# The last line is "N passed, N failed, N skipped".
 #
 #   tests/deploy/run.sh [names of tests, as for unittest; default: all]
 #
-# Needs root, and Debian's and Python's package registries. What cannot run here is skipped,
-# and says why. Builds the programs and the wheel, unless HOLDFAST_PROGRAMS names a folder that
-# has them, and HOLDFAST_WHEEL the wheel.
+# Needs root, Debian's packages and PyPI. Tests that cannot run here are skipped
+# with a reason. Builds the programs and the wheel, unless HOLDFAST_PROGRAMS
+# names a folder that has them, and HOLDFAST_WHEEL the wheel.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Installs what tests/deploy needs beside what the build does: Debian packages, and a Python
-# environment under ~/.cache with the schemas of Kubernetes. Prints that environment's folder.
-# Messages go to stderr.
+# Installs what tests/deploy needs besides the build's dependencies: Debian
+# packages, and a Python environment under ~/.cache with the schemas of
+# Kubernetes. Prints the environment's folder. Messages go to stderr.
 set -euo pipefail
 
 readonly packages=(
@@ -33,7 +33,7 @@ environment="${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-test-venv-$kubernetes_vali
 if [[ ! -e "$environment/done" ]]; then
   rm -rf "$environment"
   /usr/bin/python3 -m venv "$environment" >&2
-  # Brings PyYAML and jsonschema.
+  # Also installs PyYAML and jsonschema.
   "$environment/bin/pip" install --quiet --disable-pip-version-check \
     "kubernetes-validate==$kubernetes_validate" >&2
   touch "$environment/done"

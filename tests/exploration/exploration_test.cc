@@ -1,59 +1,61 @@
-// Goes through all schedules of small jobs, within bounds, and looks at the
-// promises of docs/protocol/recovery.md after each event (tests/world/):
+// Explores all schedules of small jobs within bounds, and checks the promises
+// of docs/protocol/recovery.md after each event (tests/world/):
 //
 // - a shard's values at each version are those that its Commits, or its
-//   tickets, make of what the generation began with: exactly once, one cut;
+//   tickets, make of the state that the generation began with: each push
+//   applied exactly once, one cut;
 // - a checkpoint that the journal names is whole, at one version on all shards,
-//   and its position says just what is in it; a generation begins with the last
-//   of them;
+//   and its position matches its content; a generation begins with the last of
+//   these;
 // - no message names a generation that is not in the journal;
-// - nobody is told DONE before the last checkpoint is on disk, nor that a step
+// - no answer says DONE before the last checkpoint is on disk, or that a step
 //   is durable before it is;
-// - a push has one verdict, and it is that of the Commits;
-// - of a job that was asked to stop no step opens, and no ticket is handed out;
-//   when it is STOPPED, nothing is applied any more, what is on disk is what it
-//   stopped with, and all that was told to count is in it;
-// - the job neither fails nor hangs, and ends with the one right answer, or
+// - a push has one verdict, and it agrees with the Commits;
+// - when a job was asked to stop, no step opens and no ticket is handed out;
+//   when it is STOPPED, nothing is applied any more, the disk has the state it
+//   stopped with, and everything that was reported as counted is in it;
+// - the job neither fails nor hangs, and ends with the only correct result, or
 //   with every ticket spent once;
-// - what an operator was told of the learning rate is in the journal, and each
-//   step on disk was made with the rate that the journal says;
-// - a job that evaluations end at fixed steps ends at the same one;
-// - all of this beside a worker that offers, applies or claims what it may not,
-//   none of which is taken (Misdeed), and a stranger that speaks in the
-//   coordinator's name, which no shard believes.
+// - a learning rate that was confirmed to an operator is in the journal, and
+//   each step on disk was made with the rate in the journal;
+// - a job that evaluations end at fixed steps always ends at the same one;
+// - all of this holds despite a worker that offers, applies or claims what it
+//   must not, all of which is refused (Misdeed), and despite a stranger that
+//   speaks in the coordinator's name, which no shard believes.
 //
-// What is covered: of each job, every schedule that deviates from the canonical
-// order (explorer.h) within one of the budgets below, at whatever places. A
-// budget says how many there may be of each of these:
+// For each job, the test covers every schedule that deviates from the canonical
+// order (explorer.h) within one of the budgets below, wherever the deviations
+// occur. A budget limits the number of each of these:
 //
-// - orders: a message overtakes those before it; or is held up by 1, 4 or 12
-//   places, or until nothing else is in flight; or a second passes while
-//   messages are in flight, and what was not answered is sent again;
-// - messages: one is lost, its answer is lost, or it comes twice, or past its
-//   deadline; again or late by 1, 4 or 12 places, when nothing else is in
-//   flight, a second after, or after all leases; in jobs called Stranger, or a
-//   shard is told something in the coordinator's name by somebody else;
-// - crashes, of ps 0 with the coordinator, ps 1, a worker, or in jobs called
-//   Judged the evaluator, which is reborn
-//   when nothing is in flight, or after all leases, or, where the job goes on
-//   without it, never; a worker may also step down, and come again;
+// - orders: a message overtakes those before it, or is held up by 1, 4 or 12
+//   places or until nothing else is in flight; or a second passes while
+//   messages are in flight, and unanswered ones are sent again;
+// - messages: a message or its answer is lost; or it arrives twice, or past its
+//   deadline, where the repeat or the late message comes after 1, 4 or 12
+//   places, when nothing else is in flight, a second later, or after all
+//   leases; or, in jobs called Stranger, a stranger sends a shard a message in
+//   the coordinator's name;
+// - crashes of ps 0 with the coordinator, ps 1, a worker, or, in jobs called
+//   Judged, the evaluator. The process is reborn when nothing is in flight, or
+//   after all leases, or, if the job continues without it, never. A worker may
+//   also step down, and come back;
 // - leases of living workers that run out;
-// - writes and reads of the disk that fail, before or after they were done;
-// - an operator who has the job stop: when it has, it is started again;
+// - writes and reads of the disk that fail, before or after they were executed;
+// - an operator who stops the job: when it has stopped, it is started again;
 // - loans, in jobs called Lending: a push, a pull, or the values that answer
-//   one, cannot be lent to a neighbor, nor sent in one message
+//   one, cannot be lent to a neighbor or sent in one message
 //   (docs/protocol/same_host.md, H6); or nothing can until a second passes.
 //
-// In jobs called OutlivingCalls a message comes twice, the second time 0, 4 or
-// 12 places after the next generation has begun to train, which the crash of a
-// ps has made necessary.
+// In jobs called OutlivingCalls a message arrives twice, the second time 0, 4
+// or 12 places after the next generation has begun to train, which the crash of
+// a ps has made necessary.
 //
-// A process dies only right after it was given something: later is the same.
-// Within ps 0, and with the disk, messages are not lost, and come in order
-// where the daemon's strands keep it.
+// A process dies only right after it was given something: dying later is
+// equivalent. Within ps 0, and to and from the disk, messages are not lost, and
+// arrive in order if the daemon's strands keep them in order.
 //
 // Workers follow the protocol by script (tests/world/worker.h). In jobs called
-// Client they are the production client (tests/world/client_worker.h), which
+// Client they use the production client (tests/world/client_worker.h), which
 // decides what is sent again, under which sequence, and what is dropped after a
 // roll-back; in those called InParts it sends each element in a message of its
 // own. In jobs called Started there is no deviation before a worker has heard
@@ -61,11 +63,11 @@
 // nothing else is in flight.
 //
 // Most jobs with two faults have a target of their own, //tests/exploration:
-// two_faults_test, which .ci/run asks for, and tests/run.sh does not.
+// two_faults_test, which .ci/run runs and tests/run.sh does not.
 //
-// Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
-// leases, disk, stops, loans) takes the place of the budgets below, the filter
-// chooses jobs:
+// To explore further by hand, HOLDFAST_EXPLORATION_BUDGET (orders, messages,
+// crashes, leases, disk, stops, loans) replaces the budgets below, and the
+// filter selects jobs:
 //   bazel test //tests/exploration:exploration_test --test_timeout=36000
 //     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0,0,0
 //     --test_arg=--gtest_filter='*/Synchronous2'
@@ -90,14 +92,14 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// For what would otherwise take too long.
+// For jobs that would otherwise take too long.
 Scenario Started(Scenario scenario) {
   scenario.starts_undisturbed = true;
   scenario.few_delays = true;
   return scenario;
 }
 
-// As printed and as HOLDFAST_EXPLORATION_BUDGET.
+// The format of printed budgets and of HOLDFAST_EXPLORATION_BUDGET.
 constexpr char kFormat[] = "%d,%d,%d,%d,%d,%d,%d";
 
 const std::vector<Budget>& OneOfEach() {
@@ -109,7 +111,7 @@ const std::vector<Budget>& OneOfEach() {
   return *kBudgets;
 }
 
-// A stop, and one fault of each kind beside it.
+// A stop, with one fault of each kind.
 const std::vector<Budget>& OneStop() {
   static const auto* const kBudgets = new std::vector<Budget>{
       {0, 0, 0, 0, 0, 1}, {1, 0, 0, 0, 0, 1}, {0, 1, 0, 0, 0, 1},
@@ -117,7 +119,7 @@ const std::vector<Budget>& OneStop() {
   return *kBudgets;
 }
 
-// Something that is not lent, and one fault of each kind beside it.
+// A failed loan, with one fault of each kind.
 const std::vector<Budget>& OneLoan() {
   static const auto* const kBudgets = new std::vector<Budget>{
       {0, 0, 0, 0, 0, 0, 1}, {1, 0, 0, 0, 0, 0, 1}, {0, 1, 0, 0, 0, 0, 1},
@@ -125,7 +127,7 @@ const std::vector<Budget>& OneLoan() {
   return *kBudgets;
 }
 
-// Without those that have nothing to do with a worker.
+// One fault of each kind that concerns a worker.
 const std::vector<Budget>& OneFault() {
   static const auto* const kBudgets = new std::vector<Budget>{
       {1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0}};
@@ -133,8 +135,8 @@ const std::vector<Budget>& OneFault() {
 }
 
 // Worker 0 gives up its call while the push is held and offered, and sends it
-// again while worker 1's is on its way: a shard that let go of it would lack it
-// when the step is committed.
+// again while the push of worker 1 is in flight: a shard that dropped it would
+// lack it when the step is committed.
 Scenario GivenUp() {
   Scenario scenario = Started(InOneCall(Lending(OnePs(Synchronous(1)))));
   RpcFault given_up;
@@ -150,9 +152,9 @@ Scenario GivenUp() {
   return scenario;
 }
 
-// Worker 0 gives up the call of its second part, which leaves before the first.
-// When that comes at last, the first of more parts has come, and the others
-// have not.
+// Worker 0 gives up the call of its second part, which is sent before the
+// first. When that part finally arrives, the first of a greater number of parts
+// has arrived, and the others have not.
 Scenario LateOfFewer() {
   Scenario scenario = Started(Lending(OnePs(Synchronous(1))));
   RpcFault fault;
@@ -161,8 +163,9 @@ Scenario LateOfFewer() {
   fault.kind = RpcFault::kLate;
   fault.delay.hold = 2;
   scenario.faults.push_back(fault);
-  // The third call is the first again, and the fourth has the first of more
-  // parts: those after it. None counts what the faults before it befall.
+  // The third call is the first one again, and the fourth has the first of the
+  // greater number of parts; the later calls have the others. No fault counts
+  // the calls that the faults before it affect.
   fault.kind = RpcFault::kOutOfOrder;
   fault.occurrence = 4;
   for (int part = 1; part < 4; ++part) scenario.faults.push_back(fault);
@@ -295,7 +298,7 @@ std::vector<Case> Cases() {
   };
 }
 
-// Which take the most time: they are not part of the suite.
+// The cases that take the most time: they are not part of the suite.
 std::vector<Case> CasesOfTwoFaults() {
   return {
       {"Synchronous1Started",

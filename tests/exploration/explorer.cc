@@ -40,9 +40,9 @@ std::string Describe(const Scenario& scenario, const Deviations& deviations) {
 
 std::string Explored::ToString() const {
   return absl::StrCat(
-      schedules, " schedules, of which ", merged, " came to what was known; ",
-      states, " states with more than one way on, ", ends, " ends, ", events,
-      " events; ", length, " events without a deviation");
+      schedules, " schedules, of which ", merged, " reached a known state; ",
+      states, " states with more than one continuation, ", ends, " ends, ",
+      events, " events; ", length, " events without a deviation");
 }
 
 Explored Explore(const Scenario& scenario, const Budget& budget) {
@@ -50,7 +50,7 @@ Explored Explore(const Scenario& scenario, const Budget& budget) {
   absl::flat_hash_map<uint64_t, std::vector<Budget>> known;
   absl::flat_hash_set<uint64_t> ends;
   const auto is_known = [&](uint64_t state, const Budget& left) {
-    // Where nothing is open the rest of the run is shorter than the list of its
+    // With no budget left, the rest of the run is shorter than the list of its
     // states.
     if (!left.any()) {
       return known.contains(state);
@@ -67,7 +67,7 @@ Explored Explore(const Scenario& scenario, const Budget& budget) {
     return false;
   };
 
-  // The oldest first: the fewest deviations, which leave the most open.
+  // Oldest first: the fewest deviations, which leave the largest budgets.
   std::deque<Deviations> to_run = {{}};
   while (!to_run.empty()) {
     const Deviations deviations = std::move(to_run.front());

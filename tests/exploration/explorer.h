@@ -9,32 +9,34 @@
 namespace holdfast::exploration {
 
 struct Explored {
-  // Runs from the beginning; of them those that came to what was known.
+  // Runs from the beginning, and how many of them were cut short at a known
+  // state.
   uint64_t schedules = 0;
   uint64_t merged = 0;
   uint64_t events = 0;
-  // Those from which a deviation was open.
+  // States from which deviations were still possible.
   uint64_t states = 0;
-  // Outcomes: values, checkpoints, generations.
+  // Distinct outcomes: values, checkpoints, generations.
   uint64_t ends = 0;
-  // Of a run without a deviation.
+  // The number of events of a run without deviations.
   uint64_t length = 0;
-  // Of the first schedule that breaks a promise: which one, and how it came to
-  // it. Empty: none does.
+  // The first schedule that breaks a promise, and how it did; empty if none
+  // does.
   std::string failure;
 
   std::string ToString() const;
 };
 
-// Goes through all schedules of `scenario` that deviate from the canonical
-// order by no more than `budget`, at whatever places.
+// Runs all schedules of `scenario` that deviate from the canonical order within
+// `budget`, wherever the deviations occur.
 //
 // The canonical order delivers messages by the length of the chain that led to
-// them, which is that of a network in which each takes equally long; time
-// passes, and what is dead is reborn, when nothing is in flight. A Schedule
-// cannot be copied, so a schedule is its deviations, and is run from the
-// beginning. A run ends early where it comes to a state (Schedule::Fingerprint)
-// from which no less was open before.
+// them, as a network does in which every message takes equally long. Time
+// passes, and dead processes are reborn, when nothing is in flight. A Schedule
+// cannot be copied, so a schedule is represented by its deviations and is run
+// from the beginning. A run ends early when it reaches a state
+// (Schedule::Fingerprint) that an earlier run reached with at least the same
+// budget left.
 Explored Explore(const Scenario& scenario, const Budget& budget);
 
 }  // namespace holdfast::exploration

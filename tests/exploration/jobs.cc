@@ -43,7 +43,7 @@ Scenario MakeSynchronous(std::string name, uint64_t steps, uint32_t n) {
   mode.set_replicas_to_aggregate(n);
   mode.set_total_num_replicas(kNumWorkers);
   declaration.mutable_checkpoints()->set_every_steps(1);
-  // It doubles with each step, so that it tells the version.
+  // The loss scale doubles with each step, so that it identifies the version.
   declaration.mutable_loss_scale()->set_initial(1);
   declaration.mutable_loss_scale()->set_growth_interval(1);
   return scenario;
@@ -122,7 +122,7 @@ Scenario Asynchronous(uint64_t tickets, uint32_t depth) {
 
 Scenario Judged() {
   Scenario scenario = MakeSynchronous("judged", 6, kNumWorkers);
-  // The evaluation of step 2 is no improvement on that of step 1.
+  // The evaluation of step 2 is no better than that of step 1.
   proto::Evaluation& evaluation =
       *scenario.job.declaration.mutable_evaluation();
   evaluation.set_every_steps(1);
@@ -186,8 +186,8 @@ Scenario Lending(Scenario scenario) {
   sim::Job& job = scenario.job;
   job.lends = true;
   job.name += ", lending";
-  // "a" is lent. With one ps a push is {c}, {b, a}, and sent it is {c}, {b},
-  // {a[0]}, {a[1]}.
+  // "a" is lent. With one ps, a push that is lent is {c}, {b, a}, and one that
+  // is sent is {c}, {b}, {a[0]}, {a[1]}.
   if (!job.asynchronous()) {
     proto::Declaration& declaration = job.declaration;
     declaration.mutable_variables(0)->set_shape(0, 2);
@@ -198,7 +198,7 @@ Scenario Lending(Scenario scenario) {
 }
 
 Scenario InOneCall(Scenario scenario) {
-  // {b, a}: it fits in a PushPull.
+  // {b, a} fits in a PushPull.
   scenario.job.declaration.mutable_variables()->RemoveLast();
   scenario.job.name += ", in one call";
   return scenario;

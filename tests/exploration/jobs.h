@@ -1,4 +1,4 @@
-// The jobs that are gone through: two workers and few steps.
+// The jobs to explore: two workers and few steps.
 #ifndef HOLDFAST_TESTS_EXPLORATION_JOBS_H_
 #define HOLDFAST_TESTS_EXPLORATION_JOBS_H_
 
@@ -8,46 +8,46 @@
 
 namespace holdfast::exploration {
 
-// N = M = 2, examples by step, a checkpoint after each step.
+// N = M = 2, examples by step, and a checkpoint after each step.
 Scenario Synchronous(uint64_t steps);
-// Likewise; both workers have the first values of three variables.
+// The same; both workers have the first values of three variables.
 Scenario GivenValues(uint64_t steps);
-// N = 1, M = 2: who comes second is STALE.
+// N = 1, M = 2: the second push of a step is STALE.
 Scenario Backup(uint64_t steps);
 // N = 4, M = 2: each worker fills two seats of a step.
 Scenario TwoSeats(uint64_t steps);
-// N = M = 2.
+// N = M = 2, examples by ticket.
 Scenario ByTicket(uint64_t tickets);
-// As ByTicket; the job goes on without a worker that is lost.
+// The same as ByTicket, but the job continues without a lost worker.
 Scenario Continue(uint64_t tickets);
 // A checkpoint after every two pushes.
 Scenario Asynchronous(uint64_t tickets, uint32_t depth);
-// As Synchronous, of 6 steps; an evaluator ends it after 3.
+// The same as Synchronous with 6 steps; an evaluator ends it after 3.
 Scenario Judged();
-// An operator changes the learning rate at step 1. Not without a checkpoint
+// An operator changes the learning rate at step 1. Needs a checkpoint
 // directory.
 Scenario WithRate(Scenario scenario);
-// With an embedding table beside the first variable.
+// With an embedding table besides the first variable.
 Scenario WithRows(Scenario scenario);
 // Without a checkpoint directory.
 Scenario WithoutArchive(Scenario scenario);
 // With one ps.
 Scenario OnePs(Scenario scenario);
-// Pushes and pulls go in parts of one element.
+// Pushes and pulls are sent in parts of one element.
 Scenario InParts(Scenario scenario);
-// Whose workers are the production client.
+// Workers use the production client.
 Scenario Client(Scenario scenario);
-// Whose workers are the client, and lend to the ps what is of several elements:
-// a push is in fewer parts than one that cannot be lent.
+// Workers use the client, and lend the ps ranges of several elements: a push
+// that is lent has fewer parts than one that cannot be lent.
 Scenario Lending(Scenario scenario);
-// Of a synchronous job that is lending, with one ps: a push, and what comes
-// after it, are one PushPull, as long as they are lent.
+// For a lending synchronous job with one ps: a push and what follows it are one
+// PushPull, as long as it is lent.
 Scenario InOneCall(Scenario scenario);
-// In which a stranger speaks in the coordinator's name.
+// A stranger speaks in the name of the coordinator.
 Scenario WithStranger(Scenario scenario);
-// In which calls arrive in the generation after their own.
+// Calls arrive in the generation after their own.
 Scenario WithOutlivingCalls(Scenario scenario);
-// In which worker 1 is not as it should be.
+// Worker 1 violates the protocol.
 Scenario With(sim::Misdeed misdeed, Scenario scenario);
 
 }  // namespace holdfast::exploration

@@ -1,5 +1,5 @@
-// Every RPC of the protocol, each of its first calls in a run, and each fault
-// that a network makes: the job ends with the right values all the same.
+// Applies each fault of a network to each of the first calls of every RPC of
+// the protocol in a run: the job must end with the right values regardless.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -19,7 +19,8 @@
 namespace holdfast::exploration {
 namespace {
 
-// Of one RPC in one run. Later ones are like those before them.
+// The number of calls of one RPC tried in one run. Later ones are like those
+// before them.
 constexpr int kMaxOccurrences = 8;
 
 struct Fault {
@@ -46,7 +47,7 @@ constexpr Fault kFaults[] = {
     {"answered after all that was sent after it", RpcFault::kAnswerOutOfOrder},
 };
 
-// Runs in which, together, every RPC is made.
+// Runs that together make every RPC.
 std::vector<Scenario> ReferenceJobs() {
   std::vector<Scenario> jobs = {
       Synchronous(2),
@@ -64,14 +65,14 @@ std::vector<Scenario> ReferenceJobs() {
     scenario.operator_asks = true;
     scenario.job.evaluates = true;
   }
-  // A fence, in the middle of a checkpoint and of pushes; and one of a push
-  // that only ps 0 has applied.
+  // A fence in the middle of a checkpoint and of pushes; and a fence with a
+  // push that only ps 0 has applied.
   for (const bool is_applied : {true, false}) {
     for (const bool by_client : {false, true}) {
       Scenario& job = jobs.emplace_back(jobs[2]);
       if (by_client) job = Client(job);
       job.expire_after_applies = 1;
-      job.job.name += ", worker 1 is shut out";
+      job.job.name += ", worker 1 is fenced";
       if (is_applied) continue;
       job.faults.push_back({RpcFault::kLostBefore,
                             "Apply",
@@ -82,7 +83,7 @@ std::vector<Scenario> ReferenceJobs() {
       job.job.name += " before ps 1 has applied its push";
     }
   }
-  // It stops as soon as there are variables, and begins again.
+  // The job stops as soon as there are variables, and is started again.
   for (const Scenario& begun :
        {Synchronous(2), Asynchronous(3, 1), Client(Asynchronous(3, 2))}) {
     Scenario& job = jobs.emplace_back(begun);
@@ -122,7 +123,8 @@ std::set<std::string> AllRpcs() {
 TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
   std::set<std::string> missing = AllRpcs();
   ASSERT_GE(missing.size(), 20u);
-  // No machine is asked: it is between the processes of a host.
+  // Link does not concern a machine: it is a matter between the processes of a
+  // host.
   missing.erase("Link");
   for (const Scenario& scenario : ReferenceJobs()) {
     std::map<std::string, int> calls;

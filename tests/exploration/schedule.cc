@@ -23,17 +23,18 @@ using sim::World;
 
 namespace {
 
-// Beyond them nothing changes any more.
+// Limits within which a run must end.
 constexpr int kMaxRounds = 200;
 constexpr int kMaxEvents = 5000;
 // Rounds after which a process that is gone for good would be reborn.
 constexpr int kForGood = 2 * kMaxRounds;
 
-// Short of any round, between what is in flight and what follows from it.
+// Delays shorter than a round, between the messages in flight and those that
+// follow from them.
 constexpr Delay kHops[] = {{1, 0}, {4, 0}, {12, 0}};
-// Beyond that.
+// Longer delays.
 constexpr Delay kHolds[] = {{0, 1}, {0, 2}, {0, 1 + kLate}};
-// In the next generation.
+// Delays into the next generation.
 constexpr int kMaxHops = 64;
 constexpr Delay kOutliving[] = {{0, 0, true}, {4, 0, true}, {12, 0, true}};
 
@@ -148,7 +149,7 @@ void Schedule::AskForCheckpoint(std::optional<uint64_t> step) {
       });
 }
 
-// ---- What the world asks ----
+// ---- Callbacks of the world ----
 
 void Schedule::OnSent(Message* message, OpenCall* call) {
   if (call == nullptr || World::IsLocal(message->from, message->to)) return;
@@ -202,11 +203,12 @@ void Schedule::OnExit(Process process, bool for_good) {
   const bool over =
       !scenario_.job.archive || world_.disk().journal().finished();
   processes_[process].for_good = for_good && over;
-  // One that leaves a job that was stopped is started again a while later.
+  // A process that leaves a job that was stopped is started again a while
+  // later.
   processes_[process].rounds_left = for_good && !over ? 1 : 0;
 }
 
-// Whoever ran the job starts it again.
+// The operator starts the job again.
 void Schedule::OnStopped() {
   Trace("all have ended, and are started again");
   for (size_t p = 0; p < processes_.size(); ++p) {
@@ -258,7 +260,7 @@ void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
   }
 }
 
-// ---- What may happen ----
+// ---- Choices ----
 
 void Schedule::HoldUp(const Delay& delay, Message* message) {
   if (!delay.until_next_generation) {
@@ -290,7 +292,8 @@ void Schedule::ReleaseOutliving() {
 }
 
 bool Schedule::IsOrdered(Node from, Node to) {
-  // The thread of the coordinator's archive, and the strands of ps 0.
+  // The thread of the coordinator's archive and the strands of ps 0 keep the
+  // order.
   return World::IsLocal(from, to) &&
          (from == sim::kCoordinator || to == sim::kCoordinator);
 }
@@ -335,7 +338,7 @@ bool Schedule::IsIncluded(const Delay& delay) const {
   return !scenario_.few_delays || delay.hops == 4 || delay.hold == 1;
 }
 
-// The job goes on without one worker.
+// Whether the job continues without one worker.
 bool Schedule::MayStayAway() const {
   return (scenario_.job.continues() || scenario_.job.asynchronous()) &&
          std::none_of(processes_.begin(), processes_.end(),
@@ -352,8 +355,8 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
   }
   const std::vector<const Message*> messages = Deliverable();
   if (budget.orders > 0 && !messages.empty()) {
-    // Overtaking those to other nodes changes nothing: what follows from a
-    // message has its place in the order whenever it is delivered.
+    // Overtaking messages to other nodes changes nothing: what follows from a
+    // message has its place in the order whenever the message is delivered.
     for (size_t i = 1; i < messages.size(); ++i) {
       if (std::any_of(messages.begin(), messages.begin() + i,
                       [&](const Message* earlier) {
@@ -410,11 +413,12 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
     const Process process = p;
     if (!world_.IsAlive(process)) continue;
     const std::vector<Node> nodes = World::NodesOf(process);
-    // What a process is not given before it dies does not change it.
+    // A process that dies before it is given a message is not changed by the
+    // message.
     const bool was_given =
         world_.last_to() == World::kNobody ||
         std::find(nodes.begin(), nodes.end(), world_.last_to()) != nodes.end();
-    // Without checkpoints a job does not outlive a ps.
+    // Without checkpoints, a job does not survive the loss of a ps.
     if (budget.crashes > 0 && was_given &&
         (scenario_.job.archive || IsWorker(process))) {
       all.push_back({Choice::kCrash, 0, {}, process, 0});
@@ -549,7 +553,7 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
     world_.AfterEvent();
   }
   ReleaseOutliving();
-  if (++events_ > kMaxEvents) world_.Violate("there is no end to it");
+  if (++events_ > kMaxEvents) world_.Violate("it does not end");
 }
 
 void Schedule::Forge(const Choice& choice) {
@@ -564,7 +568,7 @@ void Schedule::Forge(const Choice& choice) {
   world_.Deliver(world_.in_flight().back().get());
 }
 
-// Of the message at the head.
+// For the message at the head.
 void Schedule::RefuseLoan(bool until_a_second_passes) {
   const Message* const head = Head();
   if (until_a_second_passes) {
@@ -578,7 +582,7 @@ void Schedule::RefuseLoan(bool until_a_second_passes) {
   values_not_lent_ = false;
 }
 
-// Nothing is in flight.
+// Called when nothing is in flight.
 void Schedule::Quiet() {
   bool arrived = false;
   for (const auto& message : world_.in_flight()) {
@@ -621,8 +625,8 @@ void Schedule::PassTime() {
   world_.NoteLast(World::kNobody);
 }
 
-// The others' renewals come past the network, which the process does not hear
-// of.
+// The other tasks renew their leases directly, without the network, so that the
+// process does not hear anything.
 void Schedule::Expire(Process expired) {
   const auto renew = [&](const proto::Sender& sender) {
     if (sender.incarnation() == 0) return;
@@ -646,7 +650,7 @@ void Schedule::Expire(Process expired) {
 }
 
 uint64_t Schedule::Fingerprint(const Budget& budget) const {
-  // Who was given something last says who may crash.
+  // The last node that was given something determines who may crash.
   uint64_t all =
       Mix(world_.Fingerprint(),
           budget.crashes + budget.stops > 0 ? world_.last_to() + 1 : 0);

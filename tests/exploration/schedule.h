@@ -1,7 +1,7 @@
-// A cluster so small that what can happen to it can be gone through: two
-// shards, one beside the coordinator, two workers and an operator, and a
-// schedule of all that happens to them, of which every deviation from the usual
-// one is chosen by hand.
+// A schedule of everything that happens to a cluster so small that its
+// schedules can be enumerated: two shards, one of them with the coordinator,
+// two workers and an operator. Every deviation from the canonical order is
+// chosen explicitly.
 #ifndef HOLDFAST_TESTS_EXPLORATION_SCHEDULE_H_
 #define HOLDFAST_TESTS_EXPLORATION_SCHEDULE_H_
 
@@ -25,26 +25,27 @@
 namespace holdfast::exploration {
 
 inline constexpr absl::Duration kRound = absl::Seconds(1);
-// Rounds after which what is reborn late comes, and the latest of messages:
-// whoever was to be given up has been given up.
+// The number of rounds after which a process that is reborn late comes back,
+// and the latest messages arrive. Any process or call that could be given up
+// has been given up by then.
 inline constexpr int kLate = 7;
 
-// When a message comes that is held up.
+// How long a message is held up.
 struct Delay {
   // Places in the canonical order, in links of the chain that led to it.
   int hops = 0;
   // 1: when nothing else is in flight; 1 + n: n rounds later.
   int hold = 0;
-  // When the next generation trains; places are counted from there.
+  // Until the next generation trains; hops are counted from there.
   bool until_next_generation = false;
 };
 
-// Something that may happen. All but kNext are deviations from the canonical
-// order.
+// A possible event. All except kNext are deviations from the canonical order.
 struct Choice {
   enum Kind {
-    // The message at the head; where none may be delivered: messages that were
-    // held up arrive, what is dead is reborn, or a second passes.
+    // Delivers the message at the head. If no message may be delivered,
+    // messages that were held up arrive, dead processes are reborn, or a second
+    // passes.
     kNext,
     // Message `serial` overtakes those before it.
     kDeliver,
@@ -52,30 +53,31 @@ struct Choice {
     kSlow,
     // A second passes while messages are in flight.
     kTime,
-    // The message at the head, or its answer, does not arrive: its caller hears
+    // The message at the head, or its answer, is lost: its caller gets
     // UNAVAILABLE.
     kLose,
-    // It arrives, and after `delay` again.
+    // The message arrives, and again after `delay`.
     kTwice,
-    // Its caller hears DEADLINE_EXCEEDED, and it arrives after `delay`.
+    // The caller gets DEADLINE_EXCEEDED, and the message arrives after `delay`.
     kLateArrival,
-    // `process` dies; it is reborn after `rounds`, 0 is when nothing is in
-    // flight; a worker that the job does not need, maybe never.
+    // `process` dies, and is reborn after `rounds` (0: when nothing is in
+    // flight). A worker that the job does not need may never be reborn.
     kCrash,
     // `process`, a worker, leaves, exits, and is reborn.
     kStepDown,
-    // The lease of `process` runs out although it lives.
+    // The lease of `process` expires although it is alive.
     kExpire,
-    // What the message at the head asks of the disk fails: before (rounds 0) or
-    // after (1) it was done.
+    // The disk request at the head fails, before (rounds 0) or after (1) it was
+    // executed.
     kDiskFails,
-    // A stranger tells the shard of `process` the `serial`-th of its forgeries
+    // A stranger sends the shard of `process` the `serial`-th of its forgeries
     // (stranger.h).
     kForged,
-    // An operator has the job stop; when it has, all begin again.
+    // An operator stops the job; when it has stopped, all processes start
+    // again.
     kStop,
-    // What the message at the head is to lend is not lent; `rounds` 1: nor
-    // anything else between that worker and a ps until a second passes.
+    // The tensors of the message at the head cannot be lent; with `rounds` 1,
+    // nothing can be lent between that worker and a ps until a second passes.
     kNotLent,
   };
   Kind kind = kNext;
@@ -87,7 +89,7 @@ struct Choice {
   std::string ToString() const;
 };
 
-// What still may happen on one path.
+// The deviations that are still allowed on one path.
 struct Budget {
   // kDeliver, kSlow, kTime.
   int orders = 0;
@@ -106,7 +108,7 @@ struct Budget {
   bool any() const { return !Budget().Covers(*this); }
 };
 
-// One fault of one call, for RPCs that are gone through one by one.
+// One fault of one call, for tests that go through RPCs one by one.
 struct RpcFault {
   enum Kind {
     kLostBefore,
@@ -118,73 +120,74 @@ struct RpcFault {
   };
   Kind kind = kLostBefore;
   std::string rpc;
-  // Which of the calls of that name, from 1, sent again or not.
+  // Which of the calls of that name, from 1; calls that are sent again count
+  // too.
   int occurrence = 1;
-  // As in Choice.
+  // See Choice.
   Delay delay;
-  // Counts only calls between these.
+  // Only calls between these nodes are counted.
   std::optional<sim::Node> from;
   std::optional<sim::Node> to;
 };
 
-// What is trained, by whom, and what else is done meanwhile.
+// The job, its workers, and what else happens meanwhile.
 struct Scenario {
   sim::Job job;
   sim::World::MakeWorker make_worker = sim::MakeScriptedWorker;
-  // There is a stranger that speaks in the coordinator's name.
+  // A stranger speaks in the name of the coordinator.
   bool stranger = false;
-  // An operator asks for the status and for a checkpoint when there are
+  // An operator asks for the status and for a checkpoint once there are
   // variables.
   bool operator_asks = false;
-  // An operator has the job stop when there are variables.
+  // An operator stops the job once there are variables.
   bool operator_stops = false;
-  // The lease of worker 1 runs out when it has been given this many answers to
-  // Apply, although it lives. 0: never.
+  // The lease of worker 1 expires although it is alive, when it has got this
+  // many answers to Apply. 0: never.
   int expire_after_applies = 0;
   std::vector<RpcFault> faults;
-  // There is no deviation before a worker has heard that variables are there.
+  // Deviations are possible only once a worker has heard that there are
+  // variables.
   bool starts_undisturbed = false;
-  // Of the delays of messages those of 4 hops, and until nothing else is in
-  // flight.
+  // Messages are delayed only by 4 hops, or until nothing else is in flight.
   bool few_delays = false;
-  // Messages come twice, the second time in the next generation, and nothing
-  // else becomes of them; only ps crash, while there is such a message.
+  // Messages may arrive twice, the second time in the next generation. There
+  // are no other faults of messages, and while such a message is in flight,
+  // only ps crash.
   bool calls_outlive_generation = false;
 };
 
-// Time stands still but for rounds of a second, in which the machines tick and
+// Time advances only in rounds of one second, in which the machines tick and
 // callers repeat what they could not send.
 //
-// Two schedules of one scenario in which the same choices are taken are the
-// same.
+// Two schedules of one scenario with the same choices are equal.
 class Schedule : public sim::Scheduler, public sim::Observer {
  public:
-  // What is traced: nothing, all that happens, or lines of a transcript
+  // What is traced: nothing, every event, or the lines of a transcript
   // (transcript.h).
   enum class Tracing { kNone, kAll, kTranscript };
   explicit Schedule(const Scenario& scenario, Tracing tracing = Tracing::kNone);
 
-  // What may happen now beside kNext.
+  // The choices other than kNext that are possible now.
   std::vector<Choice> Alternatives(const Budget& budget) const;
-  // Takes it out of the budget, where one is given.
+  // Executes the choice, and deducts it from the budget, if one is given.
   void Take(const Choice& choice, Budget* budget = nullptr);
-  // The job has ended for all, or a promise is broken.
+  // Whether the job has ended for all processes, or a promise is broken.
   bool over() const { return world_.finished() || !violation().empty(); }
   const std::string& violation() const { return world_.violation(); }
-  // Two with the same fingerprint have the same future, but for a collision of
-  // 64 bits: it is made of all that each node was ever given, in order, and of
-  // what is in flight.
+  // Two schedules with the same fingerprint have the same future, except for
+  // collisions of 64 bits: it is a hash of everything that each node was ever
+  // given, in order, and of what is in flight.
   uint64_t Fingerprint(const Budget& budget) const;
-  // Of the outcome: values and journal.
+  // A hash of the outcome: values and journal.
   uint64_t EndFingerprint() const { return world_.EndFingerprint(); }
   const std::vector<std::string>& trace() const { return trace_; }
   const sim::World& world() const { return world_; }
 
  private:
   struct ProcessState {
-    // Has done its work: it is not reborn.
+    // The process has done its work, and is not reborn.
     bool for_good = false;
-    // Until it is reborn; 0: when nothing is in flight.
+    // Rounds until the process is reborn; 0: when nothing is in flight.
     int rounds_left = 0;
   };
 
@@ -209,11 +212,11 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void OnHeard(sim::Node by,
                const google::protobuf::Message& response) override;
 
-  // In the order of delivery.
+  // Compares messages in the order of delivery.
   static bool Precedes(const sim::Message& a, const sim::Message& b);
-  // Whether what one tells the other is delivered in order.
+  // Whether messages between two nodes are delivered in order.
   static bool IsOrdered(sim::Node from, sim::Node to);
-  // One before it has not been delivered.
+  // Whether a message that must precede it has not been delivered.
   bool Waits(const sim::Message& message) const;
   std::vector<const sim::Message*> Deliverable() const;
   bool IsIncluded(const Delay& delay) const;
@@ -222,7 +225,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   }
   const sim::Message* Head() const;
   void HoldUp(const Delay& delay, sim::Message* message);
-  // Held until the next generation, where that has begun.
+  // Releases messages that are held until the next generation, if it has begun.
   void ReleaseOutliving();
   bool MayStayAway() const;
   void Befall(const RpcFault& fault, sim::Message* message,
@@ -245,7 +248,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   sim::StopCommand stop_{&world_};
   // By process.
   std::vector<ProcessState> processes_;
-  // By ps, what the coordinator told it last.
+  // The last Restore that the coordinator sent, by ps.
   std::map<uint32_t, proto::RestoreRequest> restores_;
   int rounds_ = 0;
   int events_ = 0;
@@ -254,11 +257,11 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   int applies_ = 0;
   bool expire_due_ = false;
   sim::DiskFault disk_fault_ = sim::DiskFault::kNone;
-  // Those that lend nothing, and to whom nothing is lent.
+  // Clients that lend nothing and are lent nothing.
   std::set<sim::Node> unlinked_;
-  // The answer that is being delivered.
+  // Whether the tensors of the answer that is being delivered cannot be lent.
   bool values_not_lent_ = false;
-  // By fault, the calls that it may be about.
+  // The number of calls so far to which each fault might apply.
   std::vector<int> calls_made_;
 };
 

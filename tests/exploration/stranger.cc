@@ -5,7 +5,7 @@
 namespace holdfast::exploration {
 namespace {
 
-// Above all that a coordinator comes to.
+// Greater than any number that a coordinator reaches.
 constexpr uint64_t kNumber = 1000;
 
 std::vector<proto::WorkerLife> LivesIn(const sim::World& world) {

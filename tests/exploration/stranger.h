@@ -1,4 +1,4 @@
-// Somebody who is not the coordinator, and says that it is.
+// A party that claims to be the coordinator but is not.
 #ifndef HOLDFAST_TESTS_EXPLORATION_STRANGER_H_
 #define HOLDFAST_TESTS_EXPLORATION_STRANGER_H_
 
@@ -11,9 +11,10 @@
 
 namespace holdfast::exploration {
 
-// What would change shard `ps` if it were believed [P5]. The stranger knows all
-// but the number that this life of the shard has registered with. `restore`:
-// what the coordinator told that shard last.
+// Requests that would change shard `ps` if they were believed [P5]. The
+// stranger knows everything except the nonce with which this life of the shard
+// has registered. `restore`: the last Restore that the coordinator sent to the
+// shard.
 std::vector<ShardRequest> Forgeries(const sim::World& world, uint32_t ps,
                                     const proto::RestoreRequest& restore);
 

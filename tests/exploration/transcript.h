@@ -1,4 +1,4 @@
-// What passes in a schedule as lines for people:
+// Formats the messages of a schedule as readable lines:
 //
 //   who -> whom: Method {fields}
 //   who -> whom: answer to Method {fields}
@@ -11,9 +11,9 @@
 
 namespace holdfast::exploration {
 
-// Without what says nothing about the protocol: who sends it in which life, how
-// long calls may be parked, what is declared, and all bytes that prove
-// something.
+// Omits everything that is not relevant to the protocol: the life of the
+// sender, how long calls may be parked, the declaration, and all bytes that
+// prove something.
 std::string TranscriptLine(const sim::Message& message);
 
 }  // namespace holdfast::exploration

@@ -1,9 +1,9 @@
-// What is said when, in runs that everybody should know, as text: a change of
-// the protocol shows here as a change of transcripts/*.txt, which
+// The messages of runs that every developer should know, as text. A change of
+// the protocol shows up as a change of transcripts/*.txt, which
 //
 //   bazel run //tests/exploration:transcript_test -- --rewrite
 //
-// writes anew.
+// rewrites.
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -23,19 +23,19 @@ namespace {
 
 constexpr char kFolder[] = "tests/exploration/transcripts/";
 
-// Where to write them; null: they are compared.
+// Where to write the transcripts; if null, they are compared.
 const char* rewrite_root = nullptr;
 
 struct Course {
   std::string name;
-  // At the beginning of the file.
+  // Printed at the beginning of the file.
   std::string title;
   Scenario scenario;
-  // What happens after the first line that contains this, and so on.
+  // Each deviation happens after the next line that contains its text.
   std::vector<std::pair<std::string, Choice>> deviations;
 };
 
-// Its first line is that in which the variables are there.
+// Begins with the line in which the variables are ready.
 std::string TranscriptOf(const Course& course) {
   std::string text = absl::StrCat("# ", course.title, "\n\n");
   Schedule schedule(course.scenario, Schedule::Tracing::kTranscript);
@@ -47,7 +47,7 @@ std::string TranscriptOf(const Course& course) {
     for (; seen < schedule.trace().size(); ++seen) {
       const std::string& line = schedule.trace()[seen];
       begun = begun || absl::StrContains(line, "answer to GetPlacement");
-      // Leases are renewed all the time.
+      // Leases are renewed all the time, which is left out.
       if (begun && !absl::StrContains(line, "RenewLease")) {
         absl::StrAppend(&text, line, "\n");
       }
@@ -58,7 +58,8 @@ std::string TranscriptOf(const Course& course) {
     }
   }
   EXPECT_EQ(schedule.violation(), "");
-  EXPECT_TRUE(next == course.deviations.end()) << next->first << " is not said";
+  EXPECT_TRUE(next == course.deviations.end())
+      << next->first << " is not in the transcript";
   return text;
 }
 

@@ -1,12 +1,12 @@
-// To be preloaded (LD_PRELOAD): a disk that is dying. All variables of the
-// environment may be absent.
+// Simulates a dying disk; to be preloaded (LD_PRELOAD). All of these
+// environment variables are optional.
 //
-// - While there is a file at $BAD_DISK_SYNC_FAILS: fsync and fdatasync fail.
-// - While there is a file at $BAD_DISK_SYNC_HANGS: they do not return.
-// - They take $BAD_DISK_SYNC_MS milliseconds longer.
+// - While there is a file at $BAD_DISK_SYNC_FAILS, fsync and fdatasync fail.
+// - While there is a file at $BAD_DISK_SYNC_HANGS, they do not return.
+// - They take $BAD_DISK_SYNC_MS more milliseconds.
 // - Reading from files whose path contains $BAD_DISK_UNREADABLE fails.
 
-// Fortified headers define pread themselves.
+// Fortified headers define pread inline.
 #undef _FORTIFY_SOURCE
 
 #include <errno.h>

@@ -37,7 +37,7 @@ enum class Moment { kStart, kTraining, kCheckpoint, kRestore, kEnd };
 constexpr const char* kMoments[] = {"start", "training", "checkpoint",
                                     "restore", "end"};
 
-// Also what is random in a round.
+// One round, including its random choices.
 struct Round {
   uint64_t number = 0;
   Fault fault = Fault::kKill;
@@ -45,8 +45,8 @@ struct Round {
   std::vector<std::string> tasks;
   Moment moment = Moment::kStart;
   JobKind kind = JobKind::kSynchronous;
-  // From which step on the moment is looked for, and how long after it is
-  // struck.
+  // The step from which on the moment is awaited, and the time from the moment
+  // to the fault.
   uint64_t from_step = 0;
   absl::Duration delay;
   absl::Duration pause;
@@ -87,7 +87,7 @@ Round MakeRound(uint64_t seed, uint64_t number) {
   round.target = kTargets[place / 3];
   round.tasks = TasksOf(round.target, &random);
   round.moment = static_cast<Moment>((place + lap) % 5);
-  // 40 laps have every pair of the two, as 5 and 8 have no common factor.
+  // 40 laps cover every pair of the two, because 5 and 8 have no common factor.
   static_assert(std::size(kJobKinds) == 8);
   round.kind = kJobKinds[(place + lap) % std::size(kJobKinds)];
   round.from_step = 1 + random() % (kJobSteps * 3 / 4);
@@ -112,7 +112,7 @@ Round MakeRound(uint64_t seed, uint64_t number) {
   return round;
 }
 
-// Whether a checkpoint's folder is there without its manifest.
+// Whether a checkpoint's folder exists without its manifest.
 bool CheckpointUnderWay(const std::string& checkpoint_dir) {
   std::error_code ignored;
   for (const auto& entry :
@@ -127,12 +127,12 @@ bool CheckpointUnderWay(const std::string& checkpoint_dir) {
 
 struct Outcome {
   absl::Status status;
-  // False: none of the tasks was running any more.
+  // False if none of the tasks was running any more.
   bool struck = false;
-  // From the blow (of a pause, from its end) until there was a step more than
-  // ever before. None where the job had made all its steps.
+  // The time from the fault (for a pause, from its end) until the step exceeded
+  // all steps before. None if the job had made all its steps.
   std::optional<absl::Duration> recovery;
-  // CheckShared.
+  // The result of CheckShared.
   absl::Status shared;
 };
 
@@ -173,7 +173,7 @@ class RoundRun {
                                         const std::string& folder) {
     TaskCluster::Options options = SmallCluster(round.kind, folder);
     options.tls = tls;
-    // So that some rows are on ps that nothing happens to.
+    // So that some rows are on ps that are not hit.
     if (round.kind == JobKind::kTablesBounded) options.num_ps = 4;
     return options;
   }
@@ -274,7 +274,7 @@ class Report {
     add(1, moment, absl::StrCat("at ", kMoments[moment]));
     add(2, static_cast<int>(round.kind), NameOf(round.kind));
     add(3, 0, "in all");
-    // Seen in any of them, it is there.
+    // One job in which shared memory was seen is enough.
     absl::Status& shared =
         shared_.emplace(round.kind, outcome.shared).first->second;
     if (outcome.shared.ok()) shared = absl::OkStatus();
@@ -301,7 +301,7 @@ class Report {
           absl::StrCat("all ", NameOf(kind), " jobs: ", shared.ToString()));
     }
     report_.table = absl::StrFormat("%-20s %6s %9s %9s  %s\n", "", "rounds",
-                                    "in time", "survived", "longest way back");
+                                    "in time", "survived", "longest recovery");
     for (const auto& [group, tallies] : tallies_) {
       for (const auto& [what, tally] : tallies) {
         absl::StrAppendFormat(&report_.table, "%-20s %6d %9d %9d  %.2f s\n",
@@ -316,10 +316,10 @@ class Report {
  private:
   absl::Mutex mutex_;
   ChaosReport report_ ABSL_GUARDED_BY(mutex_);
-  // By group of the table; by place in it.
+  // Keyed by group of the table, then by place in the group.
   std::map<int, std::map<std::pair<int, std::string>, Tally>> tallies_
       ABSL_GUARDED_BY(mutex_);
-  // By kind of job.
+  // Keyed by kind of job.
   std::map<JobKind, absl::Status> shared_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,9 +1,9 @@
-// As many rounds of chaos.h as one likes:
+// Runs any number of rounds of chaos.h:
 //
 //   bazel run //tests/faults:chaos_soak -- --rounds=200 --seed=7
 //
-// Round R again: --seed=7 --first_round=R --rounds=1. Exit status 1 when one
-// was not survived.
+// To repeat round R: --seed=7 --first_round=R --rounds=1. The exit status is 1
+// if a round was not survived.
 
 #include <cstdint>
 #include <iostream>
@@ -14,12 +14,12 @@
 #include "common/process/flags.h"
 #include "tests/faults/chaos.h"
 
-ABSL_FLAG(uint64_t, seed, 1, "What follows from it: see chaos.h.");
-ABSL_FLAG(uint64_t, first_round, 0, "The first round.");
-ABSL_FLAG(uint64_t, rounds, 200, "How many.");
-ABSL_FLAG(int, parallel, 2, "How many at a time.");
+ABSL_FLAG(uint64_t, seed, 1, "The seed of all rounds (chaos.h).");
+ABSL_FLAG(uint64_t, first_round, 0, "The number of the first round.");
+ABSL_FLAG(uint64_t, rounds, 200, "The number of rounds.");
+ABSL_FLAG(int, parallel, 2, "The number of rounds that run at a time.");
 ABSL_FLAG(std::string, folder, "/tmp/holdfast-chaos",
-          "For the rounds' files; emptied of those of the same numbers.");
+          "For the rounds' files; folders of the same rounds are emptied.");
 
 int main(int argc, char** argv) {
   const auto line = holdfast::ParseFlags(

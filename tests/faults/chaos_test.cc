@@ -1,4 +1,4 @@
-// A lap of chaos.h: every target is hit in every way.
+// One lap of chaos.h: every target is hit in every way.
 
 #include "tests/faults/chaos.h"
 

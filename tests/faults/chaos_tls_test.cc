@@ -1,4 +1,4 @@
-// A part of a lap of chaos.h, of jobs with mutual TLS.
+// Part of a lap of chaos.h, with jobs that use mutual TLS.
 
 #include <iostream>
 

@@ -1,8 +1,8 @@
-// A day in the life of a click model: rows come and expire, checkpoints are
-// deltas, a ps dies, rows are exported while the job runs, and the job is
-// stopped and goes on with twice as many ps. It ends with the bits of a job to
-// which nothing of this happens. And the days of asynchronous ones, whose tasks
-// are killed one after the other.
+// A day in the life of a click model: rows are created and expire, checkpoints
+// are deltas, a ps dies, rows are exported while the job runs, and the job is
+// stopped and resumed with twice as many ps. It ends with the same bits as an
+// undisturbed job. Also asynchronous click models, whose tasks are killed one
+// after the other.
 
 #include <signal.h>
 
@@ -38,8 +38,8 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr uint64_t kSteps = 300;
 
-// The table "linear" keeps all rows that were made, so that its checkpoints are
-// large beside what some steps change; rows of "embedding" expire.
+// The table "linear" keeps all of its rows, so that its checkpoints are large
+// compared with the changes of a few steps; rows of "embedding" expire.
 constexpr char kJob[] = R"(
 name: "clicks"
 model {
@@ -82,7 +82,7 @@ class ClickDayTest : public ::testing::Test {
 
   std::string JobFile() const { return folder_ + "/job.textproto"; }
 
-  // What `holdfast` says, which has to end well.
+  // Runs `holdfast`, which must succeed, and returns its output.
   std::string Run(std::vector<std::string> words) {
     words.insert(words.begin(), kHoldfast);
     Program program(words);
@@ -108,8 +108,8 @@ class ClickDayTest : public ::testing::Test {
     ASSERT_TRUE(cluster->AdvanceUntil(done, kLimit)) << cluster->Describe();
   }
 
-  // Of variables, rows and candidates at the end, with all that is stored of
-  // them.
+  // The digest of everything that is stored of variables, rows and candidates
+  // at the end of the job.
   static std::string DigestAtTheEnd(TaskCluster* cluster) {
     const absl::Status ended = cluster->AwaitEnd(kLimit);
     EXPECT_TRUE(ended.ok()) << ended;
@@ -119,7 +119,7 @@ class ClickDayTest : public ::testing::Test {
     return digest.ok() ? *digest : "";
   }
 
-  // Whether the newest durable checkpoint has changes alone.
+  // Whether the newest durable checkpoint is a delta.
   static bool NewestIsDelta(const TaskCluster& cluster) {
     const auto directory = CheckpointDirectory::OpenToRead(
         cluster.checkpoint_dir(), PosixFileSystem());
@@ -139,7 +139,8 @@ class ClickDayTest : public ::testing::Test {
     const std::string file =
         ReadText(absl::StrCat(folder_, "/", name, ".embedding.ids.npy"));
     EXPECT_TRUE(absl::StartsWith(file, "\x93NUMPY\x01"));
-    // Version 1 has the length of the header at byte 8; no header has 256.
+    // Version 1 stores the length of the header at byte 8; all headers are
+    // shorter than 256 bytes.
     const size_t begin = 10 + static_cast<uint8_t>(file[8]);
     std::vector<uint64_t> ids((file.size() - begin) / sizeof(uint64_t));
     std::memcpy(ids.data(), &file[begin], ids.size() * sizeof(uint64_t));
@@ -193,8 +194,8 @@ TEST_F(ClickDayTest, EndsAsIfNothingHadHappened) {
   Run({"checkpoint", "verify", cluster.checkpoint_dir()});
 }
 
-// Batches are pulled ahead, one push is under way while the next is computed,
-// and each is counted once all the same.
+// Batches are pulled ahead, and one push is under way while the next is
+// computed; still, each is counted once.
 TEST_F(ClickDayTest, EachTicketOfAnAsynchronousOneIsSpentOnce) {
   for (const char* consistency :
        {"asynchronous {}", "asynchronous { pipeline_depth: 2 }",

@@ -143,7 +143,7 @@ TaskCluster::TaskCluster(const Options& options)
     CHECK(read.ok()) << read.status();
     credentials = *read;
   }
-  // Sees soon that a ps is back.
+  // Short backoff, to notice soon that a ps is back.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -227,7 +227,8 @@ void TaskCluster::Spawn(Task* task) {
   task->pid = fork();
   PCHECK(task->pid >= 0);
   if (task->pid == 0) {
-    // Other threads may be running: system calls alone.
+    // Other threads may be running in the parent: only system calls are safe
+    // here.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(log_fd, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
@@ -294,7 +295,8 @@ void TaskCluster::Advance() {
 void TaskCluster::AskStatus() {
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(SteadyNow() + kAskTimeout));
-  // Without, nobody would drive the connection to a ps that has just started.
+  // Without this, nothing would drive the connection to a ps that has just
+  // started.
   context.set_wait_for_ready(true);
   proto::GetStatusResponse status;
   if (coordinator_->GetStatus(&context, {}, &status).ok()) status_ = status;

@@ -17,42 +17,46 @@
 
 namespace holdfast {
 
-// The daemons of one job as processes, under a supervisor as on a cluster: a
-// task that ends with kExitRestart or by a signal is started again after a
-// pause; one that ends with 0 is done; any other end is a failure. Each task
-// writes its log to FOLDER/NAME.log, with a line for each start and end.
+// The daemons of one job as processes, under a supervisor like a cluster's: a
+// task that exits with kExitRestart or is killed by a signal is started again
+// after a pause; one that exits with 0 is done; any other end is a failure.
+// Each task writes its log to FOLDER/NAME.log, with a line for each start and
+// end.
 //
-// Nothing happens but inside Advance and what calls it. The processes die with
-// the thread that made the cluster. Thread-compatible.
+// The supervisor runs only inside Advance and the methods that call it. The
+// processes die with the thread that created the cluster. Thread-compatible.
 class TaskCluster {
  public:
   struct Options {
-    // Of the test's own; holds job file and logs.
+    // A folder of the test's own, for the job file and the logs.
     std::string folder;
     std::string job_file;
     int num_ps = 2;
     int num_workers = 2;
-    // Evaluators, to which the chief leaves evaluations during training.
+    // The number of evaluators. With any, the chief does not evaluate during
+    // training.
     int num_evaluators = 0;
     std::string worker_binary;
     std::vector<std::string> ps_flags;
     std::vector<std::string> worker_flags;
-    // Of ps i, instead of FOLDER/checkpoints; empty: none.
+    // Returns the checkpoint directory of ps i; an empty string means none.
+    // Default: FOLDER/checkpoints.
     std::function<std::string(int ps)> checkpoint_dir;
-    // host:port of the ps, and what a command line of a task begins with:
-    // where tasks do not run on this machine's own network. Default: free ports
-    // of localhost, nothing.
+    // For tasks that do not run on this machine's own network: host:port of
+    // each ps, and the words that precede a task's command line. Default: free
+    // ports of localhost, and no words.
     std::vector<std::string> ps_addresses;
     std::function<std::vector<std::string>(const std::string& task)> launcher;
-    // Whether everything is encrypted, by certificates made in FOLDER/tls.
+    // Whether all connections are encrypted, with certificates that are made in
+    // FOLDER/tls.
     bool tls = false;
-    // Before a task is started again.
+    // The pause before a task is started again.
     absl::Duration restart_delay = absl::Milliseconds(100);
   };
 
-  // Starts nothing.
+  // Does not start any task.
   explicit TaskCluster(const Options& options);
-  // Kills what still runs.
+  // Kills the tasks that still run.
   ~TaskCluster();
 
   TaskCluster(const TaskCluster&) = delete;
@@ -63,42 +67,45 @@ class TaskCluster {
 
   void StartAll();
   void Start(const std::string& name);
-  // Sends a signal to a task that runs, paused or not.
+  // Sends a signal to a running or paused task.
   void Signal(const std::string& name, int signal);
-  // SIGSTOP, and SIGCONT after `length`.
+  // Sends SIGSTOP, and SIGCONT after `length`.
   void Pause(const std::string& name, absl::Duration length);
-  // Notes that the task has been hit by other means.
+  // Records that the task has been hit by other means.
   void SetHit(const std::string& name) { Find(name).hit = true; }
-  // Kills it, and does not start it again.
+  // Kills the task and does not start it again.
   void Abandon(const std::string& name);
 
-  // Reaps, starts again, wakes up, and asks the coordinator how it is.
+  // Reaps ended tasks, starts and resumes those that are due, and asks the
+  // coordinator for its status.
   void Advance();
-  // Advances until `done`. False after `timeout`.
+  // Advances until `done` returns true. Returns false after `timeout`.
   bool AdvanceUntil(const std::function<bool()>& done, absl::Duration timeout);
   void AdvanceFor(absl::Duration time);
-  // Advances until every task has ended with 0. A task that was hit (by Signal,
-  // Pause or SetHit) may have nobody left to tell it of the end: it is
-  // abandoned `patience` after ps 0 has ended with 0. Errors: DEADLINE_EXCEEDED
-  // after `timeout`, INTERNAL when a task has failed; both with Describe.
+  // Advances until every task has exited with 0. A task that was hit (by
+  // Signal, Pause or SetHit) may have no peer left from which to learn that the
+  // job has ended: it is abandoned `patience` after ps 0 has exited with 0.
+  // Errors: DEADLINE_EXCEEDED after `timeout`, INTERNAL if a task has failed;
+  // both include Describe().
   absl::Status AwaitEnd(absl::Duration timeout,
                         absl::Duration patience = absl::Seconds(5));
 
-  // Whether a task has ended as none should.
+  // Whether a task has failed.
   bool failed() const;
   bool running(const std::string& name) const;
   int starts(const std::string& name) const;
-  // Its process. 0: none.
+  // The process ID of the task; 0 if it does not run.
   pid_t pid(const std::string& name) const { return Find(name).pid; }
-  // Of the task's last end, as a shell would have it; none while it has not
+  // The exit code of the task as a shell reports it; none if the task has not
   // ended since it was last started.
   std::optional<int> exit_code(const std::string& name) const;
-  // As the coordinator last said, at most some 10 ms ago where it can speak.
+  // The coordinator's last answer, some 10 ms old at most if the coordinator
+  // can answer.
   const proto::GetStatusResponse& status() const { return status_; }
-  // The greatest global step that was ever seen.
+  // The greatest global step seen so far.
   uint64_t max_step() const { return max_step_; }
-  // The most bytes of tensors that all ps were seen to have passed through
-  // shared memory, in their lives.
+  // The greatest number of bytes of tensors, over all ps in their current
+  // lives, that was seen to have passed through shared memory.
   uint64_t max_shared_bytes() const { return max_shared_bytes_; }
 
   std::string log(const std::string& name) const;
@@ -107,14 +114,14 @@ class TaskCluster {
   std::string result_file() const;
   const std::string& ps_hosts_flag() const { return ps_hosts_flag_; }
   std::string coordinator_address() const;
-  // Who is how, and the ends of all logs.
+  // The state of every task, and the last lines of all logs.
   std::string Describe() const;
 
  private:
   struct Task {
     std::string name;
     std::vector<std::string> args;
-    pid_t pid = 0;  // 0: does not run
+    pid_t pid = 0;  // 0 if it does not run
     int starts = 0;
     bool hit = false;
     bool abandoned = false;

@@ -1,6 +1,6 @@
-// The shape of an all-reduce: n hosts, each with a ps and a worker that share
-// memory, and slices that are balanced by bytes. Hosts are network namespaces,
-// and each pair has a folder of its own for its sockets.
+// The topology of an all-reduce: n hosts, each with a ps and a worker that
+// share memory, and slices that are balanced by bytes. Hosts are network
+// namespaces, and each host has a folder of its own for its sockets.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,11 +25,11 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Minutes(3);
 
-// Of layers 64 -> 1024 -> 1024 -> 4.
+// For layers 64 -> 1024 -> 1024 -> 4.
 constexpr uint64_t kGradientBytes =
     ((64 + 1) * 1024 + (1024 + 1) * 1024 + (1024 + 1) * 4) * sizeof(float);
 
-// Returns its path. What it trains on is in `folder`.
+// Returns the path of the job file. The training data is in `folder`.
 std::string WriteWideJob(const std::string& folder, int hosts, int steps) {
   const std::string path =
       absl::StrCat(folder, "/job-", hosts, "-", steps, ".textproto");
@@ -64,7 +64,7 @@ steps: )",
 
 struct Outcome {
   std::string digest;
-  // By host.
+  // Indexed by host.
   std::vector<TestNetwork::Traffic> traffic;
 };
 
@@ -73,14 +73,14 @@ class CollocatedTest : public ::testing::Test {
   void SetUp() override {
     const auto probe = TestNetwork::Create({"probe"});
     if (!probe.ok()) {
-      GTEST_SKIP() << "network namespaces cannot be made here (they need root "
+      GTEST_SKIP() << "cannot create network namespaces here (they need root "
                       "and iproute2): "
                    << probe.status();
     }
     WriteExamples(folder_);
   }
 
-  // With all tasks on one network, and the ps where they have always been.
+  // Runs the job with one ps and all tasks on one network.
   std::string DigestOfOnePs(const std::string& job, int workers) {
     const std::string run_dir = absl::StrCat(job, "-one-ps");
     Program local({kHoldfast, "local", absl::StrCat("--job=", job),
@@ -109,7 +109,7 @@ class CollocatedTest : public ::testing::Test {
     const std::string result = job + "-result.json";
     std::vector<std::unique_ptr<Program>> workers, ps;
     for (int host = 0; host < hosts; ++host) {
-      // A socket's path may be long.
+      // The path of a socket must be short.
       const std::string sockets = absl::StrCat(job, "-sockets-", host);
       std::filesystem::create_directories(sockets);
       const auto start = [&](const std::string& program,
@@ -150,8 +150,8 @@ class CollocatedTest : public ::testing::Test {
     return outcome;
   }
 
-  // What a step costs each host is the difference of a long and a short job:
-  // first values, evaluation and farewell are in both.
+  // A step's traffic per host is the difference between a long and a short job:
+  // initial values, evaluation and the end of the job are in both.
   void ExpectTrafficOfAnAllReduce(int hosts) {
     constexpr int kShort = 5, kLong = 25;
     const Outcome shorter =
@@ -160,7 +160,7 @@ class CollocatedTest : public ::testing::Test {
     const Outcome longer = RunOnHosts(job, hosts);
     ASSERT_FALSE(HasFailure());
     EXPECT_EQ(longer.digest, DigestOfOnePs(job, hosts));
-    // What a ring all-reduce sends.
+    // The bytes that a ring all-reduce sends.
     const double ring = 2.0 * (hosts - 1) / hosts * kGradientBytes;
     for (int host = 0; host < hosts; ++host) {
       const TestNetwork::Traffic& before = shorter.traffic[host];
@@ -176,7 +176,7 @@ class CollocatedTest : public ::testing::Test {
                 << received / ring << std::endl;
       EXPECT_LE(sent, 1.05 * ring);
       EXPECT_LE(received, 1.05 * ring);
-      // They are counted.
+      // A lower bound, to show that the bytes are counted at all.
       EXPECT_GE(sent, 0.98 * ring);
     }
   }

@@ -1,4 +1,5 @@
-// Jobs on machines whose date is set while they run: nobody may notice.
+// Jobs on machines whose date is set while they run: the jobs must be
+// unaffected.
 
 #include <cstdint>
 #include <fstream>
@@ -19,7 +20,7 @@ constexpr int64_t kHour = 3600;
 
 class DateTest : public ::testing::Test {
  protected:
-  // Of a job that was left in peace; the same for all tests.
+  // The digest of an undisturbed job, the same for all tests.
   static void SetUpTestSuite() {
     const auto digest = DigestInPeace(
         JobKind::kSynchronous, absl::StrCat(::testing::TempDir(), "/peace"));
@@ -38,7 +39,7 @@ class DateTest : public ::testing::Test {
     };
   }
 
-  // For all tasks, by so many seconds from the machine's.
+  // Sets the date of all tasks to the machine's plus `shift` seconds.
   void SetDate(int64_t shift) {
     std::fstream file(shift_file(),
                       std::ios::binary | std::ios::in | std::ios::out);
@@ -60,7 +61,7 @@ class DateTest : public ::testing::Test {
     const absl::Status right =
         CheckEnd(JobKind::kSynchronous, *cluster, digest_);
     EXPECT_TRUE(right.ok()) << right << cluster->Describe();
-    // Nobody was taken for lost.
+    // No task was declared lost.
     EXPECT_EQ(cluster->status().generation(), 1) << cluster->Describe();
   }
 
@@ -80,7 +81,7 @@ TEST_F(DateTest, SetBackAndForward) {
   AwaitStep(&cluster, 10);
   SetDate(-kHour);
   AwaitStep(&cluster, 30);
-  // From where the tasks are now, two hours.
+  // Two hours from the tasks' current date.
   SetDate(kHour);
   ExpectTheRightEnd(&cluster);
   for (const std::string& name : cluster.names()) {
@@ -88,7 +89,7 @@ TEST_F(DateTest, SetBackAndForward) {
   }
 }
 
-// Leases and timeouts go on as the time does, whatever the date is.
+// Leases and timeouts follow elapsed time, whatever the date is.
 TEST_F(DateTest, AWorkerThatDiesAfterItWasSetBackLosesItsLease) {
   TaskCluster cluster(options_);
   cluster.StartAll();

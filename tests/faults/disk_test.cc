@@ -1,6 +1,6 @@
-// Jobs on disks that fail, directories that are not theirs, and checkpoints
-// that were damaged or moved while nobody ran: the job goes on, goes back, or
-// says what is wrong; it never has a wrong value.
+// Jobs on disks that fail, in directories of other jobs, and with checkpoints
+// that were damaged or moved while no task ran: the job goes on, rolls back, or
+// reports what is wrong; it never has a wrong value.
 
 #include <sys/mount.h>
 
@@ -37,7 +37,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
-// A file system of memory of its own, which is unmounted with the object.
+// An in-memory file system that is unmounted when the object is destroyed.
 class SmallDisk {
  public:
   SmallDisk(const std::string& path, const std::string& size) : path_(path) {
@@ -45,7 +45,7 @@ class SmallDisk {
     mounted_ =
         mount("none", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
   }
-  // The same disk at another place.
+  // Mounts the same disk at another path.
   SmallDisk(const std::string& path, const SmallDisk& of) : path_(path) {
     std::filesystem::create_directories(path);
     mounted_ = of.mounted_ && mount(of.path_.c_str(), path.c_str(), nullptr,
@@ -57,9 +57,9 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
-  // False where this process may not mount.
+  // False if this process may not mount.
   bool mounted() const { return mounted_; }
-  // At this place alone.
+  // Affects only this mount of the disk.
   void SetReadOnly(bool read_only) {
     EXPECT_EQ(
         mount("none", path_.c_str(), nullptr,
@@ -67,7 +67,7 @@ class SmallDisk {
         0)
         << std::strerror(errno);
   }
-  // Takes all the space that is left, and gives it back.
+  // Takes all the space that is left; Free gives it back.
   void Fill() {
     std::string everything;
     const auto left = std::filesystem::space(path_).available;
@@ -88,7 +88,7 @@ class DiskTest : public ::testing::Test {
         folder_(FreshFolder()),
         options_(SmallCluster(kind, folder_)) {}
 
-  // Of the same job, left in peace, which is run once for all tests.
+  // The digest of the same job, undisturbed, which is run once for all tests.
   std::string Digest() {
     static auto* const digests = new std::map<JobKind, std::string>;
     std::string& digest = (*digests)[kind_];
@@ -101,8 +101,8 @@ class DiskTest : public ::testing::Test {
     return digest;
   }
 
-  // Starts the job, and kills all of it when a checkpoint beyond `step` is on
-  // disk.
+  // Starts the job, and kills all of its tasks when a checkpoint beyond `step`
+  // is on disk.
   void RunUntilSaved(uint64_t step) {
     TaskCluster cluster(options_);
     cluster.StartAll();
@@ -118,7 +118,8 @@ class DiskTest : public ::testing::Test {
     EXPECT_TRUE(right.ok()) << right << cluster->Describe();
   }
 
-  // The task ends by itself, with this code, and says this.
+  // Expects the task to exit by itself, with this code and this text in its
+  // log.
   void ExpectACleanError(TaskCluster* cluster, const std::string& task,
                          int code, const std::string& text) {
     EXPECT_TRUE(cluster->AdvanceUntil(
@@ -133,7 +134,8 @@ class DiskTest : public ::testing::Test {
         << cluster->Describe();
   }
 
-  // All tasks, from the next start on, with this in their environment.
+  // Preloads bad_disk into all tasks from their next start on, with `setting`
+  // in their environment.
   void PreloadABadDisk(const std::string& setting) {
     options_.launcher = [setting](const std::string&) {
       return std::vector<std::string>{
@@ -141,7 +143,7 @@ class DiskTest : public ::testing::Test {
     };
   }
 
-  // Checkpoints that the journal names, the oldest first. A kill may leave
+  // The checkpoints that the journal names, oldest first. A kill may leave
   // others.
   struct Saved {
     CheckpointDirectory directory;
@@ -167,7 +169,7 @@ class DiskTest : public ::testing::Test {
     return folders;
   }
 
-  // In the middle of the first data file.
+  // Flips a bit within the first data file.
   static void Damage(const std::filesystem::path& checkpoint) {
     const std::string file = checkpoint / "ps-0000-of-0002";
     std::string bytes = ReadText(file);
@@ -181,7 +183,7 @@ class DiskTest : public ::testing::Test {
   TaskCluster::Options options_;
 };
 
-// Those of a job without embedding tables, and of one with them.
+// Tests that run for a job without embedding tables and for one with them.
 class AnyDiskTest : public DiskTest,
                     public ::testing::WithParamInterface<JobKind> {
  protected:
@@ -199,9 +201,10 @@ class TablesDiskTest : public DiskTest {
  protected:
   TablesDiskTest() : DiskTest(JobKind::kTables) {}
 
-  // In the middle of a row of the table.
+  // Damages the middle of a row of the table.
   static void DamageRow(const std::filesystem::path& checkpoint, size_t table) {
-    // Every batch has it, so it is there; more often than once if its id is.
+    // Every batch uses this row, so it exists. Its id may occur in several
+    // tables.
     const uint64_t id = RowsOfAll().back();
     const std::string id_bytes(reinterpret_cast<const char*>(&id), sizeof(id));
     for (const char* name : {"ps-0000-of-0002", "ps-0001-of-0002"}) {
@@ -220,8 +223,8 @@ class TablesDiskTest : public DiskTest {
     FAIL() << "no row of id " << id << " in " << checkpoint;
   }
 
-  // The index of the base that the newest checkpoint, a delta, needs, if
-  // `before` checkpoints or more stand before that base. Nothing: otherwise.
+  // The index of the base of the newest checkpoint, if that is a delta and
+  // `before` or more checkpoints precede its base. Otherwise nothing.
   static std::optional<size_t> BaseOfNewest(const absl::StatusOr<Saved>& saved,
                                             size_t before) {
     if (!saved.ok() || saved->names.empty()) return std::nullopt;
@@ -234,8 +237,8 @@ class TablesDiskTest : public DiskTest {
     return std::nullopt;
   }
 
-  // Runs the job, and kills all of it, until there is such a base. As "dense"
-  // has most of a checkpoint's bytes, about every other one is a delta.
+  // Runs the job and kills all of its tasks, until there is such a base.
+  // "dense" makes up most of a checkpoint, so about every other one is a delta.
   void RunUntilDelta(size_t before) {
     const auto is_there = [&] {
       return BaseOfNewest(ReadSaved(), before).has_value();
@@ -244,7 +247,7 @@ class TablesDiskTest : public DiskTest {
       TaskCluster cluster(options_);
       cluster.StartAll();
       ASSERT_TRUE(cluster.AdvanceUntil(is_there, kLimit)) << cluster.Describe();
-      // It may have saved another when it is killed.
+      // The job may have saved another checkpoint before it was killed.
     } while (!is_there());
   }
 };
@@ -254,10 +257,10 @@ TEST_F(DiskTest, GoesOnWhereItWasWhenAllIsStartedAgain) {
   TaskCluster cluster(options_);
   cluster.StartAll();
   ExpectTheRightEnd(&cluster);
-  EXPECT_THAT(cluster.log("ps-0"), ContainsRegex("goes on from step [2-7]"));
+  EXPECT_THAT(cluster.log("ps-0"), ContainsRegex("resumes from step [2-7]"));
 }
 
-// A finished job is not made again.
+// A finished job is not run again.
 TEST_F(DiskTest, AFinishedJobStaysFinished) {
   {
     TaskCluster cluster(options_);
@@ -267,7 +270,7 @@ TEST_F(DiskTest, AFinishedJobStaysFinished) {
   TaskCluster cluster(options_);
   cluster.StartAll();
   ExpectTheRightEnd(&cluster);
-  EXPECT_THAT(cluster.log("worker-1"), HasSubstr("finished before"));
+  EXPECT_THAT(cluster.log("worker-1"), HasSubstr("already finished"));
 }
 
 TEST_F(DiskTest, AFinishedJobIsToldByPs0Alone) {
@@ -279,7 +282,7 @@ TEST_F(DiskTest, AFinishedJobIsToldByPs0Alone) {
   TaskCluster cluster(options_);
   cluster.Start("ps-0");
   cluster.Start("worker-1");
-  ExpectACleanError(&cluster, "worker-1", 0, "finished before");
+  ExpectACleanError(&cluster, "worker-1", 0, "already finished");
   cluster.Start("ps-1");
   cluster.Start("worker-0");
   ExpectTheRightEnd(&cluster);
@@ -310,7 +313,7 @@ TEST_F(DiskTest, ADamagedCheckpointIsPassedOver) {
   cluster.StartAll();
   ExpectTheRightEnd(&cluster);
   EXPECT_THAT(cluster.log("ps-0"),
-              AllOf(HasSubstr("the job goes on from the one before"),
+              AllOf(HasSubstr("the job resumes from the one before"),
                     HasSubstr(checkpoints.back().filename())));
 }
 
@@ -326,8 +329,8 @@ TEST_F(DiskTest, WhenAllAreDamagedTheJobFails) {
   RunUntilSaved(20);
   for (const auto& checkpoint : Checkpoints()) Damage(checkpoint);
   TaskCluster cluster(options_);
-  // Nothing is restored without ps 1; a worker that came after both ps have
-  // ended would not hear why.
+  // Nothing is restored without ps 1; a worker that started after both ps have
+  // ended would not learn the reason.
   cluster.Start("ps-0");
   cluster.Start("worker-0");
   ASSERT_TRUE(cluster.AdvanceUntil(
@@ -374,7 +377,7 @@ TEST_F(DiskTest, TheDirectoryOfAnotherJobIsRefused) {
   cluster.StartAll();
   ExpectACleanError(
       &cluster, "worker-0", 2,
-      "declares another job than that of this checkpoint directory");
+      "declares a different job than the one in this checkpoint directory");
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }
 
@@ -389,12 +392,12 @@ TEST_F(DiskTest, OneDirectoryHasOneCoordinator) {
   other.checkpoint_dir = [&](int) { return folder_ + "/checkpoints"; };
   other.restart_delay = absl::InfiniteDuration();
   TaskCluster second(other);
-  // Longer than a ps waits for a predecessor that is just ending.
+  // Longer than a ps waits for a predecessor that is shutting down.
   for (const char* worker : {"worker-0", "worker-1"}) {
     cluster.Signal(worker, SIGSTOP);
   }
   second.Start("ps-0");
-  // The other may be gone by its next start.
+  // The other ps may have gone by its next start.
   ExpectACleanError(&second, "ps-0", kExitRestart, "/job:ps/task:0");
   for (const char* worker : {"worker-0", "worker-1"}) {
     cluster.Signal(worker, SIGCONT);
@@ -436,10 +439,10 @@ TEST_F(DiskTest, AWarmStartHasTheValuesOfTheOther) {
   const auto digest =
       DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
   ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_NE(*digest, Digest()) << "it began elsewhere";
+  EXPECT_NE(*digest, Digest()) << "it began with other values";
 }
 
-// Training goes on without checkpoints; the last one is waited for.
+// Training goes on without checkpoints; only the last checkpoint is waited for.
 TEST_P(AnyDiskTest, AFullDiskIsWaitedFor) {
   SmallDisk disk(folder_ + "/checkpoints", "8m");
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
@@ -456,7 +459,7 @@ TEST_P(AnyDiskTest, AFullDiskIsWaitedFor) {
   ExpectTheRightEnd(&cluster);
 }
 
-// Nothing that was not synced is taken for a checkpoint.
+// Nothing that was not synced counts as a checkpoint.
 TEST_P(AnyDiskTest, AFailingFsyncIsWaitedFor) {
   const std::string failing = folder_ + "/failing";
   PreloadABadDisk("BAD_DISK_SYNC_FAILS=" + failing);
@@ -478,7 +481,8 @@ TEST_P(AnyDiskTest, AFailingFsyncIsWaitedFor) {
   ExpectTheRightEnd(&cluster);
 }
 
-// What one file says is believed after a while; the others are tried.
+// After repeated failures the file counts as unreadable, and an earlier
+// checkpoint is tried.
 TEST_P(AnyDiskTest, ABadSectorIsPassedOver) {
   RunUntilSaved(20);
   const std::string bad = Checkpoints().back().filename();
@@ -488,7 +492,7 @@ TEST_P(AnyDiskTest, ABadSectorIsPassedOver) {
   ExpectPs0Says(&cluster, "is asked again for the state of step ");
   ExpectTheRightEnd(&cluster);
   EXPECT_THAT(cluster.log("ps-0"),
-              AllOf(HasSubstr("the job goes on from the one before"),
+              AllOf(HasSubstr("the job resumes from the one before"),
                     HasSubstr(bad + ".set-aside")));
   EXPECT_TRUE(std::filesystem::exists(cluster.checkpoint_dir() + "/" + bad +
                                       ".set-aside/MANIFEST"));
@@ -503,7 +507,7 @@ TEST_F(TablesDiskTest, ADamagedRowIsPassedOverAndItsTableNamed) {
   cluster.StartAll();
   ExpectTheRightEnd(&cluster);
   EXPECT_THAT(cluster.log("ps-0"),
-              AllOf(HasSubstr("the job goes on from the one before"),
+              AllOf(HasSubstr("the job resumes from the one before"),
                     HasSubstr(checkpoints.back().filename()),
                     ContainsRegex("ps-000[01]-of-0002: block 0 of table "
                                   "\"admitted\"")));
@@ -521,7 +525,7 @@ TEST_F(TablesDiskTest, WhenTheRowsOfAllAreDamagedTheJobFails) {
               ContainsRegex("ps-000[01]-of-0002: block 0 of table \"capped\""));
 }
 
-// What needs it is passed over with it, though its own files are whole.
+// Deltas of a damaged base are passed over, even if their own files are intact.
 TEST_F(TablesDiskTest, ADamagedBaseTakesItsDeltasWithIt) {
   WriteText(options_.job_file, absl::StrReplaceAll(ReadText(options_.job_file),
                                                    {{"keep: 2", "keep: 6"}}));
@@ -540,7 +544,7 @@ TEST_F(TablesDiskTest, ADamagedBaseTakesItsDeltasWithIt) {
   for (size_t i = *base; i < saved->names.size(); ++i) {
     EXPECT_THAT(log, HasSubstr(FolderName(saved->names[i]) + ".set-aside"));
   }
-  EXPECT_THAT(log, HasSubstr(absl::StrCat("goes on from step ",
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("resumes from step ",
                                           saved->names[*base - 1].step())));
 }
 
@@ -551,7 +555,7 @@ TEST_F(TablesDiskTest, WhenAllNeedADamagedBaseTheJobFails) {
   ASSERT_TRUE(base.has_value());
   const std::string damaged = saved->directory.Folder(saved->names[*base]);
   DamageRow(damaged, kCountedTable);
-  // What does not need it.
+  // The checkpoints that do not need the damaged base.
   for (size_t i = 0; i < *base; ++i) {
     DamageRow(saved->directory.Folder(saved->names[i]), kCountedTable);
   }
@@ -564,7 +568,7 @@ TEST_F(TablesDiskTest, WhenAllNeedADamagedBaseTheJobFails) {
                     "/ps-000[01]-of-0002: block 0 of table \"counted\""));
 }
 
-// As a machine may leave it that crashes.
+// A crashing machine may leave such a file.
 TEST_F(TablesDiskTest, ATornFileIsPassedOver) {
   RunUntilSaved(20);
   const auto checkpoint = Checkpoints().back();
@@ -576,7 +580,7 @@ TEST_F(TablesDiskTest, ATornFileIsPassedOver) {
   EXPECT_THAT(cluster.log("ps-0"), HasSubstr(checkpoint.filename()));
 }
 
-// Steps go on while rows of a version before are written.
+// Steps go on while the rows of an earlier version are written.
 TEST_F(TablesDiskTest, ASlowDiskDoesNotKeepStepsFromChangingRows) {
   PreloadABadDisk("BAD_DISK_SYNC_MS=150");
   TaskCluster cluster(options_);
@@ -594,7 +598,7 @@ TEST_F(TablesDiskTest, ASlowDiskDoesNotKeepStepsFromChangingRows) {
 
 TEST_F(DiskTest, AHungDiskDoesNotKeepAPsFromEnding) {
   const std::string hanging = folder_ + "/hanging";
-  // That of ps 1 alone: otherwise it may be ps 0 that a checkpoint waits for.
+  // Only the disk of ps 1 is slow: otherwise a checkpoint may wait for ps 0.
   options_.launcher = [&](const std::string& task) {
     if (task != "ps-1") return std::vector<std::string>();
     return std::vector<std::string>{"env",
@@ -623,7 +627,7 @@ TEST_F(DiskTest, AHungDiskDoesNotKeepAPsFromEnding) {
   ExpectTheRightEnd(&cluster);
 }
 
-// For recovery_seconds; then the job fails, with the disk's reason.
+// The job waits for recovery_seconds and then fails with the disk's error.
 TEST_F(DiskTest, ADiskThatStaysFullFailsTheJob) {
   SmallDisk disk(folder_ + "/checkpoints", "200k");
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
@@ -642,8 +646,8 @@ TEST_F(DiskTest, ADiskThatStaysFullFailsTheJob) {
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }
 
-// For ps 1 alone, which has the directory by another mount; that of ps 0 has
-// the lock open for writing, and cannot be made read-only.
+// Only for ps 1, which reaches the directory through another mount; ps 0 holds
+// the lock file open for writing, so its mount cannot be made read-only.
 TEST_F(DiskTest, ADiskThatIsReadOnlyForAWhile) {
   const std::string own = folder_ + "/checkpoints";
   const std::string other = folder_ + "/the-same";
@@ -657,7 +661,7 @@ TEST_F(DiskTest, ADiskThatIsReadOnlyForAWhile) {
       [&] { return cluster.status().durable_step() > 10; }, kLimit));
   same.SetReadOnly(true);
   ExpectPs0Says(&cluster, "Read-only file system");
-  EXPECT_THAT(cluster.log("ps-0"), HasSubstr("training goes on"));
+  EXPECT_THAT(cluster.log("ps-0"), HasSubstr("training continues"));
   same.SetReadOnly(false);
   ExpectTheRightEnd(&cluster);
 }

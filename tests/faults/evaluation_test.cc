@@ -1,6 +1,6 @@
 // Evaluators, best checkpoints, early stopping and changes of the learning rate
-// under faults: what judges a job changes no value of it, and what changes it
-// does so at the same step, whoever dies (docs/evaluation.md).
+// under faults: evaluation changes no value of a job, and changes take effect
+// at the same step, whichever task dies (docs/evaluation.md).
 
 #include <algorithm>
 #include <csignal>
@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr char kEvaluator[] = "evaluator-0";
 
-// Of what SmallCluster has for a synchronous job.
+// Changes to SmallCluster's synchronous job.
 struct Judged {
   uint64_t steps = kJobSteps;
   std::string evaluation = "every_steps: 10";
@@ -53,7 +53,7 @@ class EvaluationTest : public ::testing::Test {
     job.more = absl::StrCat("\ncheckpoints { ", judged.checkpoints,
                             " }\ntimeouts { start_seconds: 20 step_seconds: 30 "
                             "recovery_seconds: 20 }\n");
-    // So that an evaluator can be paused and is not lost at once.
+    // Long enough that an evaluator is not lost as soon as it is paused.
     options.ps_flags.front() = "--lease=3s";
     options.job_file = WriteJob(folder, job);
     WriteText(options.job_file,
@@ -64,7 +64,7 @@ class EvaluationTest : public ::testing::Test {
     return options;
   }
 
-  // Of the job when it has ended at `steps`.
+  // The digest of the job after it has ended at `steps`.
   static std::string DigestOf(TaskCluster* cluster, uint64_t steps) {
     const absl::Status ended = cluster->AwaitEnd(kLimit);
     EXPECT_TRUE(ended.ok()) << ended;
@@ -92,9 +92,10 @@ class EvaluationTest : public ::testing::Test {
   static void AwaitStep(TaskCluster* cluster, uint64_t step) {
     AdvanceUntil(cluster, [&] { return cluster->max_step() >= step; });
   }
-  // Pauses the evaluator while a checkpoint is its. It takes no time to speak
-  // of to evaluate it: it is paused where it waits for the next one, mostly. In
-  // vain at worst, to the end of the job.
+  // Pauses the evaluator while a checkpoint is assigned to it. Evaluation takes
+  // hardly any time, so the evaluator is mostly paused while it waits for the
+  // next checkpoint. At worst no checkpoint is assigned to it until the job
+  // ends.
   static void PauseEvaluating(TaskCluster* cluster) {
     const auto evaluates = [&] {
       return cluster->status().evaluating_size() > 0;
@@ -165,7 +166,7 @@ TEST_F(EvaluationTest, AnEvaluatorChangesNoBitWhateverBecomesOfIt) {
 
 // ---- The best checkpoints ----
 
-// From step 45 on a learning rate that is much too high makes it worse.
+// From step 45 on, a learning rate that is much too high makes the model worse.
 TEST_F(EvaluationTest, TheBestAreTheBestOfTheHistoryToTheBit) {
   Judged judged;
   judged.steps = 70;
@@ -202,7 +203,7 @@ TEST_F(EvaluationTest, TheBestAreTheBestOfTheHistoryToTheBit) {
     best.push_back(name.step());
   }
   EXPECT_THAT(best, ElementsAre(history[0].second, history[1].second));
-  EXPECT_LT(best[0], judged.steps) << "else this tests little";
+  EXPECT_LT(best[0], judged.steps) << "the test is weak otherwise";
   int folders = 0;
   for (const auto& entry : std::filesystem::directory_iterator(
            cluster.checkpoint_dir() + "/best")) {
@@ -221,8 +222,8 @@ TEST_F(EvaluationTest, TheBestAreTheBestOfTheHistoryToTheBit) {
 
 // ---- Early stopping ----
 
-// Nothing is better by 100 than the first evaluation, of step 10; so that of
-// step 40 is one too many, and the job ends one interval later.
+// No evaluation is better by 100 than the first one, of step 10; so the one of
+// step 40 exhausts the patience, and the job ends one interval later.
 TEST_F(EvaluationTest, AJobStopsAtTheSameStepWhoeverDies) {
   Judged judged;
   judged.evaluation =
@@ -257,7 +258,7 @@ class LearningRateTest : public EvaluationTest {
  protected:
   static constexpr int kAtStep = 70;
 
-  // Once it trains, and before it comes to kAtStep.
+  // Sets the factor once the job trains, and before it reaches kAtStep.
   static void SetFactor(TaskCluster* cluster) {
     AwaitTraining(cluster);
     Program set({"cli/holdfast", "set", "learning_rate_factor=0.25",

@@ -15,13 +15,13 @@ namespace {
 constexpr char kOnesWorker[] = "tests/faults/ones_worker";
 constexpr int kOnesBatch = 5;
 
-// Positions of the training stream that the job of OnesModel gets to: a step of
-// kGoingOn has two seats.
+// The number of positions of the training stream that the job of OnesModel
+// uses: a step of kGoingOn has two seats.
 uint64_t PositionsOf(JobKind kind) {
   return kJobSteps * kOnesBatch * (kind == JobKind::kGoingOn ? 2 : 1);
 }
 
-// Checkpoints at odd steps, with a last one that is not at a multiple.
+// Checkpoints are at odd steps, and the last one is not at a multiple.
 constexpr char kCommon[] = R"(
 checkpoints { every_steps: 7 keep: 2 }
 timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
@@ -89,7 +89,7 @@ std::string WriteRowsJob(JobKind kind, const std::string& folder) {
   return path;
 }
 
-// In peace.
+// Whether an undisturbed run determines the digest.
 bool HasDigest(JobKind kind) {
   return kind == JobKind::kSynchronous || kind == JobKind::kTables;
 }
@@ -141,7 +141,8 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
   options.ps_flags = {absl::StrCat("--lease=", absl::FormatDuration(kJobLease)),
                       "--start_timeout=20s", "--recovery_timeout=20s",
                       "--grace=5s"};
-  // Of a synchronous step the slowest counts; other jobs share the steps.
+  // The slowest worker determines the time of a synchronous step; in other
+  // jobs, workers share the steps.
   const bool whole_steps = HasDigest(kind) || kind == JobKind::kGoingOn;
   options.worker_flags = {whole_steps ? "--slow_step_ms_max=30"
                                       : "--slow_step_ms_max=80"};

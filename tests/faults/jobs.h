@@ -10,20 +10,21 @@
 
 namespace holdfast {
 
-// Small jobs of some seconds that are saved often and wait briefly, and what is
-// known of their end.
+// Small jobs that take some seconds, save checkpoints often and have short
+// timeouts, and checks of their results.
 enum class JobKind {
-  // By step, all workers each: the digest is known from a run in peace.
+  // Synchronous by step, with all workers in each step: the digest is known
+  // from an undisturbed run.
   kSynchronous,
-  // N = 1 of M = 2, by ticket: a late push's examples are used again.
+  // N = 1 of M = 2, by ticket: the examples of a late push are used again.
   kByTicket,
   kAsynchronous,
-  // Staleness bound 1, two pushes under way.
+  // Asynchronous with staleness bound 1 and two pushes under way.
   kBounded,
-  // By step, of whoever is there.
+  // Synchronous by step, and goes on without lost workers.
   kGoingOn,
-  // With embedding tables (rows_job.h): as kSynchronous, kByTicket and
-  // kBounded.
+  // With embedding tables (rows_job.h), otherwise like kSynchronous, kByTicket
+  // and kBounded.
   kTables,
   kTablesByTicket,
   kTablesBounded,
@@ -34,29 +35,30 @@ inline constexpr JobKind kJobKinds[] = {
     JobKind::kTablesByTicket, JobKind::kTablesBounded};
 const char* NameOf(JobKind kind);
 
-// Steps, or pushes, of each of them.
+// The number of steps, or pushes, of each job.
 inline constexpr uint64_t kJobSteps = 80;
 inline constexpr absl::Duration kJobLease = absl::Seconds(1);
 
-// A cluster for such a job, whose files are written to `folder`.
+// Returns a cluster for a job of this kind, and writes the job's files to
+// `folder`.
 TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder);
 
-// Tests what a finished one has left. `digest` is that of the same job in
-// peace, where that is known.
+// Checks the results of a finished job. `digest` is the digest of an
+// undisturbed run of the same job, if it is known.
 absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
                       const std::string& digest);
 
-// Whether tensors have passed through shared memory
-// (docs/protocol/same_host.md), so far as a system can. All of these jobs have
-// slices that are large enough; of a short one whose ps are killed it may not
-// be seen.
+// Checks that tensors have passed through shared memory
+// (docs/protocol/same_host.md), if the system supports that. All of these jobs
+// have slices that are large enough; in a short job whose ps are killed, the
+// transfers may go unseen.
 absl::Status CheckShared(const TaskCluster& cluster);
 
-// The digest of a synchronous job by step (with tables or without), run in
-// peace. Errors: CheckShared's, too.
+// Runs a synchronous job by step (with or without tables) undisturbed, and
+// returns its digest. Errors: also those of CheckShared.
 absl::StatusOr<std::string> DigestInPeace(JobKind kind,
                                           const std::string& folder);
-// Of all that have one; of the others it is empty.
+// Returns the digests of all kinds of jobs; empty for kinds that have none.
 absl::StatusOr<std::map<JobKind, std::string>> DigestsInPeace(
     const std::string& folder);
 

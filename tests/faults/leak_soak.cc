@@ -1,8 +1,8 @@
-// As much of leaks.h as one likes:
+// Runs leaks.h for as long as wanted:
 //
 //   bazel run //tests/faults:leak_soak -- --kills=1000 --steps=1000000
 //
-// Exit status 1 when something has leaked.
+// The exit status is 1 if something has leaked.
 
 #include <cstdint>
 #include <iostream>
@@ -13,11 +13,11 @@
 #include "common/process/flags.h"
 #include "tests/faults/leaks.h"
 
-ABSL_FLAG(uint64_t, kills, 1000, "How many, at least.");
-ABSL_FLAG(uint64_t, steps, 1000000, "How many, at least.");
+ABSL_FLAG(uint64_t, kills, 1000, "The minimum number of kills.");
+ABSL_FLAG(uint64_t, steps, 1000000, "The minimum number of steps.");
 ABSL_FLAG(bool, tables, false, "Whether the job has embedding tables.");
 ABSL_FLAG(std::string, folder, "/tmp/holdfast-leaks",
-          "For the files of the job; emptied.");
+          "For the job's files; emptied first.");
 
 int main(int argc, char** argv) {
   const auto line = holdfast::ParseFlags(

@@ -28,14 +28,14 @@ namespace holdfast {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-// Deaths after which everything has been used once.
+// The number of deaths after which every resource has been used once.
 constexpr uint64_t kWarmUp = 4;
 
-// What a process holds.
+// The resources that a process holds.
 struct Footprint {
   int64_t descriptors = 0;
   int64_t mappings = 0;
-  // KiB.
+  // In KiB.
   int64_t own = 0;
   int64_t shared = 0;
 
@@ -113,7 +113,8 @@ class LeakRun {
     Compare("worker 1", worker, worker_after, &report.failure);
     for (const char* name : {"ps-1", "worker-1"}) {
       if (cluster_.starts(name) != 1) {
-        absl::StrAppend(&report.failure, name, " has died itself\n");
+        absl::StrAppend(&report.failure, name,
+                        " has died without being killed\n");
       }
     }
     if (!report.failure.empty()) {
@@ -165,7 +166,7 @@ timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
     return report;
   }
 
-  // The job has gone so far since a ps was killed last, or longer.
+  // Waits until the job has made `steps` steps since a ps was last killed.
   bool AwaitSteps(uint64_t steps) {
     uint64_t last = cluster_.status().global_step();
     uint64_t gone = 0;
@@ -181,7 +182,7 @@ timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
     return done && !cluster_.failed();
   }
 
-  // At some moment within the next steps.
+  // Kills the next victim at some moment within the next steps.
   bool Kill() {
     const std::string victim = kills_ % 2 == 0 ? "worker-0" : "ps-0";
     const int starts = cluster_.starts(victim);
@@ -193,7 +194,7 @@ timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
     return again && AwaitSteps(share + 20 + 7 * (kills_ % 13));
   }
 
-  // The least of some looks: connections come and go.
+  // The minimum of several measurements: connections come and go.
   Footprint Measure(const std::string& name) {
     AwaitSteps(500);
     Footprint least = FootprintOf(cluster_.pid(name));
@@ -204,7 +205,8 @@ timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
     return least;
   }
 
-  // Beyond what a few threads of an allocator make of the same work.
+  // The allowances are what an allocator with a few threads may vary by for the
+  // same work.
   static void Compare(const std::string& name, const Footprint& before,
                       const Footprint& after, std::string* failure) {
     const auto look = [&](const char* what, int64_t had, int64_t has,

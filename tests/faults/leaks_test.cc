@@ -1,4 +1,4 @@
-// A few kills of leaks.h.
+// Runs leaks.h with a few kills.
 
 #include "tests/faults/leaks.h"
 

@@ -1,6 +1,6 @@
-// Processes that crash as they start, a coordinator that is gone for good, and
-// a chief that is: who gets in, who gives up with which exit code, and who
-// writes the result.
+// Processes that crash as they start, and a coordinator or a chief that is gone
+// for good: which tasks are admitted, which give up and with which exit code,
+// and which one writes the result.
 
 #include <signal.h>
 
@@ -36,7 +36,7 @@ class MembersTest : public ::testing::Test {
         << cluster->Describe();
   }
 
-  // Of a task that is alive. 0: there is none.
+  // The incarnation of a task that is alive; 0 if it is not.
   static uint64_t IncarnationOf(const TaskCluster& cluster,
                                 const std::string& job, uint32_t index) {
     for (const proto::TaskStatus& task : cluster.status().tasks()) {
@@ -48,8 +48,8 @@ class MembersTest : public ::testing::Test {
     return 0;
   }
 
-  // Kills the task, and some that are started in its place, each when it waits
-  // for that; the next one lives.
+  // Kills the task and several of its successors, each while it waits for the
+  // place; the last successor lives.
   static void CrashLoop(TaskCluster* cluster, const std::string& name) {
     cluster->Signal(name, SIGKILL);
     for (int crash = 0; crash < kCrashes; ++crash) {
@@ -65,7 +65,7 @@ class MembersTest : public ::testing::Test {
   const std::string folder_;
 };
 
-// [L1] Those that died while they waited for the place never get it.
+// [L1] Tasks that died while they waited for the place never get it.
 TEST_F(MembersTest, ACrashLoopCostsOneLease) {
   TaskCluster::Options options = SmallCluster(JobKind::kSynchronous, folder_);
   // Longer than the crashes take.
@@ -87,8 +87,8 @@ TEST_F(MembersTest, ACrashLoopCostsOneLease) {
   EXPECT_EQ(cluster.status().generation(), 2);
 }
 
-// Only the coordinator can say that the job has failed. All give up in their
-// own time, and may be started again.
+// Only the coordinator can declare that the job has failed. All tasks give up
+// after their own timeouts, and may be started again.
 TEST_F(MembersTest, WithoutTheCoordinatorNobodySaysThatTheJobHasFailed) {
   TaskCluster::Options options = SmallCluster(JobKind::kSynchronous, folder_);
   options.num_ps = 3;
@@ -117,12 +117,12 @@ TEST_F(MembersTest, WithoutTheCoordinatorNobodySaysThatTheJobHasFailed) {
   for (const std::string& name : left) {
     EXPECT_EQ(cluster.exit_code(name), kExitRestart)
         << name << cluster.Describe();
-    // The job's patience, not that of the flag.
+    // The job's timeout, not the flag's.
     EXPECT_THAT(cluster.log(name), HasSubstr("no answer for 3s")) << name;
   }
 }
 
-// Nobody waits for a lost chief where the job goes on without the lost.
+// A job that goes on without lost workers does not wait for a lost chief.
 TEST_F(MembersTest, AnotherWorkerWritesTheResultOfALostChief) {
   TaskCluster::Options options = SmallCluster(JobKind::kGoingOn, folder_);
   TaskCluster cluster(options);

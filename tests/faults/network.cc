@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// What the command says. Errors: with that.
+// Returns the command's output. Errors include the output.
 absl::StatusOr<std::string> OutputOf(const std::string& command) {
   FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
   if (pipe == nullptr) return absl::InternalError("no shell");
@@ -44,8 +44,8 @@ absl::Status RunAll(const std::vector<std::string>& commands) {
 
 absl::StatusOr<std::unique_ptr<TestNetwork>> TestNetwork::Create(
     const std::vector<std::string>& tasks) {
-  // Others of this process, and other processes, have their own number; so does
-  // what a process that was killed has left behind.
+  // Each network has its own number: others of this process, those of other
+  // processes, and what killed processes have left behind.
   constexpr int kNumbers = 128;
   static std::atomic<int> count(0);
   const int first = getpid() * 16 + count++;
@@ -107,7 +107,7 @@ absl::Status TestNetwork::Connect(const std::string& task, int place) {
 }
 
 TestNetwork::~TestNetwork() {
-  // Links go with the namespace at their other end, and routes with the link.
+  // Deleting a namespace deletes the links that end in it, and their routes.
   for (const auto& [task, place] : places_) {
     Run(absl::StrCat("ip netns del ", prefix_, "-", task)).IgnoreError();
   }
@@ -129,7 +129,7 @@ absl::StatusOr<TestNetwork::Traffic> TestNetwork::TrafficOf(
       OutputOf(absl::StrCat(absl::StrJoin(Launcher(task), " "),
                             " sed -n 's/^ *eth0://p' /proc/net/dev"));
   if (!devices.ok()) return devices.status();
-  // Eight figures of what was received, and then those of what was sent.
+  // Eight figures for received data, followed by those for sent data.
   const std::vector<std::string> figures =
       absl::StrSplit(*devices, ' ', absl::SkipWhitespace());
   Traffic traffic;

@@ -12,17 +12,18 @@
 
 namespace holdfast {
 
-// A machine of its own for each task, as far as the network goes: a network
-// namespace with one link to a router, which is a namespace too and drops what
-// it is told to. This process is on it as well.
+// Simulates a separate machine for each task, as far as the network goes: each
+// task has a network namespace with one link to a router, which is a namespace,
+// too, and drops packets on demand. This process is connected to the router as
+// well.
 //
 //   task 10.X.1.2 ---- 10.X.1.1 router 10.X.2.1 ---- 10.X.2.2 task
 //
-// Made with iproute2; needs root. Thread-compatible.
+// Uses iproute2 and needs root. Thread-compatible.
 class TestNetwork {
  public:
-  // Errors: with what `ip` says; PERMISSION_DENIED where namespaces may not be
-  // made.
+  // Errors: with the output of `ip`; PERMISSION_DENIED if namespaces may not be
+  // created.
   static absl::StatusOr<std::unique_ptr<TestNetwork>> Create(
       const std::vector<std::string>& tasks);
   ~TestNetwork();
@@ -31,10 +32,10 @@ class TestNetwork {
   TestNetwork& operator=(const TestNetwork&) = delete;
 
   std::string Address(const std::string& task) const;
-  // What a command that is to run on the machine of `task` begins with.
+  // The words that precede a command to run it on the machine of `task`.
   std::vector<std::string> Launcher(const std::string& task) const;
 
-  // Bytes over the link of `task`'s machine, with the headers of packets.
+  // Bytes over the link of a task's machine, including packet headers.
   struct Traffic {
     uint64_t sent = 0;
     uint64_t received = 0;
@@ -53,10 +54,10 @@ class TestNetwork {
 
   const std::string prefix_;
   const std::string router_;
-  // X.
+  // X in the addresses above.
   const int number_;
   std::map<std::string, int> places_;
-  // As `ip rule` takes them.
+  // Arguments of `ip rule`.
   std::vector<std::string> cuts_;
 };
 

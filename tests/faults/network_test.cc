@@ -1,5 +1,5 @@
-// Jobs whose tasks are cut off from each other for longer than the lease, both
-// ways or one way alone, and then are not.
+// Jobs whose tasks are cut off from each other for longer than the lease, in
+// both directions or in one, and are then reconnected.
 
 #include "tests/faults/network.h"
 
@@ -29,15 +29,16 @@ namespace {
 
 constexpr absl::Duration kCutLength = absl::Milliseconds(2500);
 constexpr absl::Duration kLimit = absl::Seconds(90);
-// They wait more than they work.
+// The jobs wait more than they work.
 constexpr int kParallel = 6;
 constexpr uint32_t kSeed = 1;
-// Kinds of jobs that each cut is tried with; which, goes round.
+// The number of kinds of jobs that each cut is tried with, in rotation.
 constexpr int kKindsEach = 3;
 
 struct Round {
   const char* what;
-  // What is lost: all from `from` to `to` of each; empty: everybody.
+  // Pairs {from, to}: all packets from the first task to the second are lost.
+  // An empty name means all tasks.
   std::vector<std::pair<std::string, std::string>> cuts;
 };
 
@@ -53,7 +54,8 @@ const Round kRounds[] = {
     {"from ps 0 to ps 1", {{"ps-0", "ps-1"}}},
 };
 
-// The way back, from the healing; or why there was none. `shared`: CheckShared.
+// Returns the time of recovery after the cut is healed, or why there was no
+// recovery. `shared` is set to the result of CheckShared.
 absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
                                        uint64_t from_step,
                                        const std::string& folder,
@@ -112,7 +114,7 @@ absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
 TEST(NetworkTest, LinksAreCutAndHealed) {
   const auto probe = TestNetwork::Create({"probe"});
   if (!probe.ok()) {
-    GTEST_SKIP() << "network namespaces cannot be made here (they need root "
+    GTEST_SKIP() << "cannot create network namespaces here (they need root "
                     "and iproute2): "
                  << probe.status();
   }
@@ -129,7 +131,7 @@ TEST(NetworkTest, LinksAreCutAndHealed) {
   absl::Mutex mutex;
   std::vector<std::string> failures;
   // Kinds of jobs in which tensors were seen to pass through shared memory,
-  // which no cut of the network disturbs.
+  // which is not affected by cuts of the network.
   std::set<JobKind> have_shared;
   std::vector<std::string> lines(kNumRounds);
   std::atomic<int> next(0);

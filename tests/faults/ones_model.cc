@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-// A slice of a third of it is just lent to neighbours
+// A third of this variable is just large enough to be lent to neighbors
 // (docs/protocol/same_host.md).
 constexpr int64_t kPushes = 3 * kMinLentBytes / sizeof(float);
 constexpr int64_t kMaxPositions = 1 << 20;
@@ -54,7 +54,7 @@ absl::StatusOr<BatchResult> OnesModel::ComputeGradients(
   for (const int64_t position : batch.positions) {
     if (position >= static_cast<int64_t>(seen_.size())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("position ", position, " is beyond the job's end"));
+          absl::StrCat("position ", position, " is beyond the end of the job"));
     }
     seen_[position] = -1;
   }

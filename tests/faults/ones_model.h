@@ -11,20 +11,20 @@
 
 namespace holdfast {
 
-// A model whose variables count: trained with plain SGD at a learning rate of
-// 1,
+// A model whose variables are counters. Trained with plain SGD at a learning
+// rate of 1:
 //
 //   pushes [49152]       each element grows by 1 with every push that counts;
 //   seen   [positions]   element p grows by 1 with every push that counts and
 //                        was computed on position p of the training stream.
 //
-// So the values tell, exactly, whether each push counted once on every shard
-// and each example was used once.
+// So the values show exactly whether each push counted once on every shard and
+// each example was used once.
 //
-// Option "positions": the job's batches x the examples in each.
+// Option "positions": the number of batches of the job x the examples in each.
 class OnesModel : public Model {
  public:
-  // Errors: INVALID_ARGUMENT for other options.
+  // Errors: INVALID_ARGUMENT for any other options.
   static absl::StatusOr<std::unique_ptr<Model>> Create(
       const ModelContext& context);
 

@@ -21,7 +21,7 @@
 namespace holdfast {
 namespace {
 
-// Of an embedding table, or a candidate.
+// A row of an embedding table, or a candidate.
 struct Row {
   bool is_candidate;
   uint64_t id;
@@ -34,7 +34,7 @@ struct Row {
 struct End {
   std::vector<proto::Variable> variables;
   std::vector<std::vector<float>> values;
-  // By table, in the order of buckets and ids.
+  // Indexed by table; rows are in the order of buckets and ids.
   std::vector<std::vector<Row>> rows;
   proto::Position position;
 };
@@ -111,7 +111,7 @@ std::string DigestOf(const End& end) {
   return all.HexDigest();
 }
 
-// Tests that all elements are `expected`.
+// Checks that all elements are `expected`.
 absl::Status CheckCounts(const std::string& name,
                          absl::Span<const float> counts, float expected) {
   uint64_t wrong = 0;
@@ -126,7 +126,7 @@ absl::Status CheckCounts(const std::string& name,
                                           "\" are not ", expected, ":", first));
 }
 
-// The rows of one table after `pushes` pushes of a job that counts.
+// Checks the rows of one table after `pushes` pushes of a job that counts.
 class RowsCheck {
  public:
   RowsCheck(size_t table, const std::vector<Row>& rows, uint64_t pushes)
@@ -165,10 +165,10 @@ class RowsCheck {
     if (wrong_++ < 5) absl::StrAppend(&first_, wrong, "; ");
   }
 
-  // Which rows there are.
+  // Checks which rows exist.
   void CheckSet() {
     if (found_of_all_ != of_all_.size()) {
-      Note("a row that every push had is not there");
+      Note("a row that every push had is missing");
     }
     switch (table_) {
       case kCountedTable:
@@ -178,7 +178,7 @@ class RowsCheck {
         }
         break;
       case kAdmittedTable:
-        if (found_others_ == 0) Note("no other row was made");
+        if (found_others_ == 0) Note("no other row was created");
         if (found_candidates_ == 0) Note("there is no candidate");
         break;
       case kCappedTable: {
@@ -203,8 +203,8 @@ class RowsCheck {
     if (table_ == kCountedTable) {
       return Differ(row, 0, 4, -kRowsUnit * row.count, 0);
     }
-    // Adagrad with g always the same: after n updates the accumulator is n g^2,
-    // and update n has taken off g / sqrt(n g^2).
+    // Adagrad with a constant g: after n updates the accumulator is n g^2, and
+    // update n has subtracted g / sqrt(n g^2).
     float taken = 0;
     for (uint32_t n = 1; n <= row.count; ++n) taken += 1 / std::sqrt(n);
     const std::string wrong = Differ(row, 0, 2, -taken, 1e-4f * taken);
@@ -218,7 +218,7 @@ class RowsCheck {
     }
     if (row.is_candidate != (row.count < 2)) return "two pushes make a row";
     if (row.is_candidate) return "";
-    // The first one's gradient was dropped.
+    // The gradient of the first push was dropped.
     return Differ(row, 0, 3, -kRowsUnit * (row.count - 1), 0);
   }
 
@@ -242,7 +242,7 @@ class RowsCheck {
   std::set<uint64_t> of_all_;
   std::set<uint64_t> of_one_;
   uint64_t found_of_all_ = 0;
-  // Beside those.
+  // Rows that are neither of those.
   uint64_t found_others_ = 0;
   uint64_t found_candidates_ = 0;
   std::set<uint32_t> buckets_;
@@ -292,7 +292,7 @@ absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
   const auto end = ReadEnd(checkpoint_dir, pushes);
   if (!end.ok()) return end.status();
   if (end->values.size() != 2 || end->values[1].size() != positions) {
-    return absl::DataLossError("this is no checkpoint of OnesModel");
+    return absl::DataLossError("this is not a checkpoint of OnesModel");
   }
   absl::Status status = CheckCounts("pushes", end->values[0], pushes);
   if (status.ok()) status = CheckCounts("seen", end->values[1], 1);
@@ -310,7 +310,7 @@ absl::Status CheckRows(const std::string& checkpoint_dir, uint64_t pushes) {
   const auto end = ReadEnd(checkpoint_dir, pushes);
   if (!end.ok()) return end.status();
   if (end->values.size() != 1 || end->rows.size() != kRowsTables) {
-    return absl::DataLossError("this is no checkpoint of rows_worker");
+    return absl::DataLossError("this is not a checkpoint of rows_worker");
   }
   absl::Status status = CheckCounts("dense", end->values[0], pushes);
   for (size_t table = 0; status.ok() && table < kRowsTables; ++table) {

@@ -9,36 +9,36 @@
 
 namespace holdfast {
 
-// What a finished job has left in its checkpoint directory, which no process
-// can have kept to itself.
+// Checks of what a finished job has left in its checkpoint directory, which
+// shows what really became of it, whatever its processes report.
 
-// The digest (common/tensor/digest.h) of the variables of the last checkpoint,
-// which has to be the job's end, whole, and of `steps` steps; and that of
-// `result_file`, where the chief has lived to write it, has to be the same.
-// Where there are embedding tables, what is returned is a digest of both the
-// variables and all rows and candidates, with all that is stored of them.
-// Errors: DATA_LOSS with what is wrong.
+// Returns the digest (common/tensor/digest.h) of the variables of the last
+// checkpoint. This checkpoint must be complete, the end of the job, and at step
+// `steps`. If the chief has lived to write `result_file`, its digest must be
+// the same. For a job with embedding tables, the returned digest covers the
+// variables and everything that is stored of all rows and candidates.
+// Errors: DATA_LOSS with the reason.
 absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         const std::string& result_file,
                                         uint64_t steps);
 
-// The digest of the values of a checkpoint, by its folder.
+// Returns the digest of the values of the checkpoint in `folder`.
 // Errors: those of CheckpointReader.
 absl::StatusOr<std::string> DigestOfCheckpoint(const std::string& folder);
 
-// Tests that a job of OnesModel has counted each of `pushes` pushes, and each
+// Checks that a job of OnesModel has counted each of `pushes` pushes, and each
 // of `positions` positions, once. Errors: DATA_LOSS with the elements that are
 // wrong.
 absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
                        uint64_t positions);
 
-// Tests that a synchronous one, with pushes of equal weight in each step, has
-// counted each of `steps` steps once.
-// Errors: as CheckOnes.
+// Checks that a synchronous job of OnesModel, with pushes of equal weight in
+// each step, has counted each of `steps` steps once.
+// Errors: those of CheckOnes.
 absl::Status CheckSteps(const std::string& checkpoint_dir, uint64_t steps);
 
-// Tests that a job of rows_worker that counts (rows_job.h) has counted each of
-// `pushes` pushes once, in the variable and in every row that it had.
+// Checks that a job of rows_worker that counts (rows_job.h) has counted each of
+// `pushes` pushes once, in the variable and in every row that the push had.
 // Errors: DATA_LOSS with the rows that are wrong.
 absl::Status CheckRows(const std::string& checkpoint_dir, uint64_t pushes);
 

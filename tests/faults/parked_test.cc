@@ -1,4 +1,4 @@
-// What processes do that have nothing to do: sleep.
+// Idle processes sleep.
 
 #include <signal.h>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr absl::Duration kLook = absl::Seconds(3);
 
-// How often each thread has gone to sleep, by "name tid".
+// How often each thread has gone to sleep, keyed by "name tid".
 std::map<std::string, int64_t> Sleeps(pid_t pid) {
   std::map<std::string, int64_t> sleeps;
   for (const auto& task : std::filesystem::directory_iterator(
@@ -38,8 +38,8 @@ std::map<std::string, int64_t> Sleeps(pid_t pid) {
   return sleeps;
 }
 
-// A worker whose push waits for another worker's: for the verdict, with nothing
-// else to do.
+// A worker whose push waits for another worker's: it waits for the verdict and
+// has nothing else to do.
 TEST(ParkedTest, AWorkerInAStepThatWaitsForAnother) {
   TaskCluster::Options options =
       SmallCluster(JobKind::kSynchronous, FreshFolder());

@@ -1,12 +1,12 @@
-// How long a small job stands still when a task is killed and started again by
-// a supervisor 0.1 s later: from the blow until there is a step more than
-// before.
+// Measures how long a small job stands still when a task is killed, and started
+// again by a supervisor 0.1 s later: from the kill until the step is higher
+// than before.
 //
 //   bazel run -c opt //tests/faults:recovery_time -- --rounds=10
 //
-// A worker costs the rest of its lease, during which its place is kept for it,
-// and its start; a ps the same, the restoration, and the steps since the last
-// checkpoint (at most 6 here) once more.
+// The death of a worker costs the rest of its lease, during which its place is
+// kept, and its start. The death of a ps costs the same, the restoration, and
+// the steps since the last checkpoint (at most 6 here), which are repeated.
 
 #include <signal.h>
 
@@ -23,18 +23,19 @@
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
 
-ABSL_FLAG(int, rounds, 10, "How often each task is killed.");
+ABSL_FLAG(int, rounds, 10, "The number of times that each task is killed.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(1), "--lease of the ps.");
-ABSL_FLAG(std::string, folder, "/tmp/holdfast-recovery", "For files.");
+ABSL_FLAG(std::string, folder, "/tmp/holdfast-recovery",
+          "For the job's files.");
 
 namespace holdfast {
 namespace {
 
-// Of one kill of `task` in the given step.
+// The time after one kill of `task` in the given step.
 absl::Duration StandStill(const std::string& task, uint64_t at_step) {
   TaskCluster::Options options =
       SmallCluster(JobKind::kSynchronous, absl::GetFlag(FLAGS_folder));
-  // The first of them is the lease.
+  // The first flag is the lease.
   options.ps_flags[0] = absl::StrCat(
       "--lease=", absl::FormatDuration(absl::GetFlag(FLAGS_lease)));
   TaskCluster cluster(options);

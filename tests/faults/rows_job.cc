@@ -11,18 +11,19 @@ namespace {
 constexpr uint64_t kRowsOfAll = 8;
 constexpr uint64_t kRowsOfOne = 4;
 constexpr uint64_t kRowsOfSome = 4;
-// Rows of one batch lie in so few buckets of "capped" that they displace each
+// Rows of one batch are in so few buckets of "capped" that they displace each
 // other.
 constexpr uint32_t kCrowdedEvery = 1024;
 
-// Keys whose hashes are the ids: those of all batches come first.
+// Ids are hashes of keys. The rows that all batches use have the first keys.
 constexpr uint64_t kFirstKeyOfSome = 100;
 constexpr uint64_t kKeysOfSome = 60;
 constexpr uint64_t kFirstKeyOfOne = 1000;
-// Ids from here on are looked through for those in crowded buckets.
+// The search for ids in crowded buckets starts here.
 constexpr uint64_t kCrowdedIdsOfOne = uint64_t{1} << 32;
 
-// A third of "dense" is just lent to neighbours (docs/protocol/same_host.md).
+// A third of "dense" is just large enough to be lent to neighbors
+// (docs/protocol/same_host.md).
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "dense"
@@ -128,7 +129,7 @@ std::vector<uint64_t> RowsOf(size_t table, uint64_t batch) {
   std::vector<uint64_t> ids = RowsOfOne(table, batch);
   for (const uint64_t id : RowsOfAll()) ids.push_back(id);
   if (table != kAdmittedTable) return ids;
-  // Neighbouring keys, so that none is there twice.
+  // Consecutive keys, so that no row occurs twice.
   const uint64_t first = HashRowId(batch);
   for (uint64_t i = 0; i < kRowsOfSome; ++i) {
     ids.push_back(HashRowId(kFirstKeyOfSome + (first + i) % kKeysOfSome));

@@ -1,4 +1,4 @@
-// A worker that trains jobs with embedding tables (rows_job.h), by a
+// A worker that trains jobs with embedding tables (rows_job.h) with a
 // TrainingLoop. Its job file is the declaration.
 
 #include <cstdint>
@@ -33,9 +33,9 @@
 
 ABSL_FLAG(std::string, job, "", "Path of the declaration (textproto).");
 ABSL_FLAG(std::string, result_file, "",
-          "Not written: the last checkpoint tells all.");
+          "Ignored: the last checkpoint has the result.");
 ABSL_FLAG(double, slow_step_ms_max, 0,
-          "Sleep in each turn for a random time below this many milliseconds. "
+          "Sleep in each turn for a random time below this, in milliseconds. "
           "The time depends on seed, worker and batch alone.");
 
 namespace holdfast {
@@ -54,12 +54,12 @@ class RowsWorker {
     dense_.resize(declaration.variables(0).shape(0));
   }
 
-  // Until the job is DONE or STOPPED.
+  // Trains until the job is DONE or STOPPED.
   absl::Status Run() {
     absl::Status status = Enter();
     while (!status.ok() && cluster_.rolled_back()) status = Enter();
     if (status.ok()) status = Train();
-    // A straggler: the job may have ended without it.
+    // A straggler may find that the job has ended without it.
     if (IsOrderlyEnd(cluster_.state().phase())) return absl::OkStatus();
     return status;
   }
@@ -87,7 +87,7 @@ class RowsWorker {
       if (!turn.ok()) return turn.status();
       if ((*turn)->done) return absl::OkStatus();
       const absl::Status status = Take(**turn, &loop);
-      // Next tells how it goes on.
+      // Next decides what follows.
       LOG_IF(INFO, !status.ok()) << "the turn has ended: " << status.message();
       if (absl::IsInvalidArgument(status)) return status;
     }
@@ -117,8 +117,8 @@ class RowsWorker {
       status = loop->AddRows(table, ids[table], gradients);
     }
     if (!status.ok()) return status;
-    // Those of the next batch of this worker in a job by step. By ticket it is
-    // another one at times, and ReadRows has to pull.
+    // The next batch of this worker in a job by step. By ticket, it is
+    // sometimes another batch, and ReadRows has to pull.
     ids = RowsOfBatch(turn.batch + 2);
     status = loop->WantRows(UsesOf(ids));
     if (!status.ok()) return status;
@@ -126,7 +126,7 @@ class RowsWorker {
   }
 
   absl::Status AddDense(const TrainingLoop::Turn& turn, TrainingLoop* loop) {
-    // Lent where it can be.
+    // Lent memory, if possible.
     absl::Span<float> gradient = loop->Memory(0);
     if (gradient.empty()) gradient = absl::MakeSpan(dense_);
     const auto values = loop->values();

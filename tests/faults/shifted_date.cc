@@ -1,12 +1,12 @@
-// To be preloaded (LD_PRELOAD): the date is the machine's and as many seconds
-// as the first 8 bytes of the file $SHIFTED_DATE say, an int64 that may change
-// at any time, as when somebody sets the date: what reads CLOCK_REALTIME sees
-// it jump, and a wait for a moment of that clock ends when the clock gets
-// there.
+// Shifts the date; to be preloaded (LD_PRELOAD). The date is the machine's plus
+// the number of seconds in the first 8 bytes of the file $SHIFTED_DATE, an
+// int64 that may change at any time. A change looks as if somebody had set the
+// date: readers of CLOCK_REALTIME see it jump, and a wait for a moment of that
+// clock ends when the clock reaches it.
 //
-// Covers what is called by way of the C library's functions below; Abseil's
-// waits are futexes made by syscall(). Not covered: the C library's own waits
-// for a date (pthread_cond_timedwait and the like).
+// Covers calls through the C library's functions below; Abseil's waits are
+// futexes through syscall(). Not covered: the C library's own waits for a date
+// (pthread_cond_timedwait and the like).
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-// How often a wait looks whether the date has been set.
+// How often a wait checks whether the date has been set.
 constexpr int64_t kLookEvery = kSecond / 50;
 
 template <typename Function>
@@ -61,7 +61,7 @@ int64_t Nanoseconds(const timespec& time) {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// As on a machine whose clock is set.
+// Waits as on a machine whose clock is set.
 long WaitForDate(long (*next)(long, ...), void* word, long operation,
                  long value, const timespec* until, long mask) {
   for (;;) {

@@ -1,6 +1,6 @@
-// Who is named when something is slow, in jobs of real processes: a worker at a
-// tenth of its speed, one that waits for its input, a ps with a slow disk; and
-// that nobody is named while all are alike.
+// Which task is named when something is slow, in jobs of real processes: a
+// worker at a tenth of its speed, a worker that waits for its input, a ps with
+// a slow disk; and that no task is named while all are alike.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,16 +30,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-// Steps take 30 ms at the mean, so that nobody is slow for being kept from its
-// core for a moment.
+// Steps take 30 ms on average, so that no task counts as slow because it was
+// preempted for a moment.
 constexpr char kUsualDelay[] = "--slow_step_ms_max=60";
 
-// What a task's command line begins with, to have `flags` at its end.
+// The words that precede a task's command line to append `flags` to it.
 std::vector<std::string> WithFlags(const std::string& flags) {
   return {"sh", "-c", absl::StrCat("exec \"$@\" ", flags), "sh"};
 }
 
-// A job that goes on until the test ends, and what is told of it.
+// A job that goes on until the test ends, and what is reported about it.
 class SlowTasksTest : public ::testing::Test {
  protected:
   SlowTasksTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
@@ -57,7 +57,7 @@ class SlowTasksTest : public ::testing::Test {
     return options;
   }
 
-  // As a user sees it.
+  // The status as a user sees it.
   static std::string Status(const TaskCluster& cluster) {
     Program status({kHoldfast, "status",
                     absl::StrCat("--ps=", cluster.coordinator_address())});
@@ -70,12 +70,12 @@ class SlowTasksTest : public ::testing::Test {
     int port = 0;
     EXPECT_TRUE(RE2::PartialMatch(
         cluster.log(task),
-        R"((?:shows its status|serves --status_port).* on port (\d+))", &port))
+        R"((?:serves its status|serves --status_port).* on port (\d+))", &port))
         << cluster.log(task);
     return HttpGet(port, path).body;
   }
 
-  // Those of a kind.
+  // The events of one kind.
   static std::vector<proto::Event> Events(const TaskCluster& cluster,
                                           proto::Event::Kind kind) {
     proto::GetEventsResponse all;
@@ -89,7 +89,7 @@ class SlowTasksTest : public ::testing::Test {
     return found;
   }
 
-  // Waits until `holdfast status` says `text`, and returns all that it says.
+  // Waits until `holdfast status` prints `text`, and returns its whole output.
   static std::string AwaitStatus(TaskCluster* cluster,
                                  const std::string& text) {
     std::string last;
@@ -142,15 +142,15 @@ TEST_P(SlowWorkerTest, IsNamedSoonAndNobodyBefore) {
   EXPECT_EQ(slow[0].task().job(), "worker");
   EXPECT_EQ(slow[0].task().index(), 1);
   EXPECT_THAT(slow[0].text(), HasSubstr(" per push, where the median is "));
-  // Three pushes change the mean of 20 enough, at a tenth of the speed; two
-  // judgements, one a second, have to agree.
+  // At a tenth of the speed, three pushes change the mean of 20 enough; two
+  // consecutive assessments, one per second, must agree.
   const uint64_t at = slow[0].step();
   std::cout << mode.name << ": slow from " << mode.from << " on, named at "
             << at << std::endl;
   EXPECT_GE(at, mode.from);
   EXPECT_LE(at, mode.from + 20 * mode.per_slow_push);
 
-  // Status and metrics of the same moment or later name no other.
+  // Status and metrics of the same time or later name no other worker.
   for (const char* other : {"worker:0 is", "worker:2 is", "worker:3 is"}) {
     EXPECT_THAT(status, Not(HasSubstr(other)));
   }
@@ -192,7 +192,8 @@ TEST_F(SlowTasksTest, AWorkerThatWaitsForItsInput) {
   EXPECT_THAT(status, Not(HasSubstr("worker:0 waits for its input")));
   EXPECT_TRUE(RE2::PartialMatch(status, R"((?m)^worker:1 .* input \d+%)"))
       << status;
-  // Most of its time, as it tells itself; the other one's goes to the verdict.
+  // The worker's own metrics show that it spends most of its time waiting for
+  // input; the other worker waits for the verdict.
   const auto share = [&](const std::string& task, const std::string& phase) {
     double of_phase = 0;
     double sum = 0;
@@ -216,7 +217,7 @@ TEST_F(SlowTasksTest, AWorkerThatWaitsForItsInput) {
 
 class SlowDiskTest : public SlowTasksTest {
  protected:
-  // The disk of `task` takes 1.5 s to have written anything.
+  // Every sync of the disk of `slow_task` takes 1.5 s more.
   TaskCluster::Options WithSlowDisk(const std::string& slow_task) {
     SmallJob job;
     job.more = "checkpoints { every_steps: 10 }\n";

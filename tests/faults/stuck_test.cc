@@ -1,4 +1,4 @@
-// What people see when ps 0 hangs: its connections stand, and nothing is
+// What users see when ps 0 hangs: its connections stay open, and nothing is
 // answered on them.
 
 #include <signal.h>
@@ -77,8 +77,8 @@ TEST_F(StuckTest, CommandsSaySoWithinTheirTimeout) {
                 HasSubstr(absl::StrCat(
                     "holdfast ", words.substr(0, words.find(" --")),
                     ": /job:ps/task:0 (", cluster_.coordinator_address(),
-                    "): a connection is accepted, but nothing is "
-                    "said on it\n")));
+                    "): connections are accepted, but the peer "
+                    "sends nothing\n")));
   }
   cluster_.Signal("ps-0", SIGCONT);
   EXPECT_TRUE(cluster_.AwaitEnd(kLimit).ok()) << cluster_.Describe();

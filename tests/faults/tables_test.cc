@@ -1,5 +1,5 @@
-// Jobs with embedding tables on one ps, and on another number of them than
-// before, each time killed.
+// Jobs with embedding tables that are killed: on a single ps, and resumed on a
+// different number of ps.
 
 #include <signal.h>
 
@@ -35,7 +35,7 @@ class TablesTest : public ::testing::TestWithParam<JobKind> {
     ASSERT_TRUE(ended.ok()) << ended;
     absl::StatusOr<std::string> digest = "";
     if (GetParam() == JobKind::kTables) {
-      // On two ps.
+      // With two ps.
       digest = DigestInPeace(GetParam(), folder_ + "/peace");
     }
     ASSERT_TRUE(digest.ok()) << digest.status();
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, TablesTest,
                            }
                          });
 
-// Rows ride in exchanges, and the coordinator dies with all of them.
+// Rows travel in exchanges, and the coordinator dies with all rows.
 TEST_P(TablesTest, TheOnlyPsIsKilled) {
   options_.num_ps = 1;
   TaskCluster cluster(options_);
@@ -82,8 +82,8 @@ TEST_P(TablesTest, GoesOnWithAnotherNumberOfPs) {
     TaskCluster cluster(options_);
     cluster.StartAll();
     if (num_ps == 1) return ExpectTheRightEnd(&cluster);
-    // Steps after a checkpoint, which are lost. The job has few: under load a
-    // status may tell of one in several of them.
+    // Steps after a checkpoint are lost. The job has few steps: under load,
+    // polling may see only one of several.
     ASSERT_TRUE(cluster.AdvanceUntil(
         [&] {
           const proto::GetStatusResponse& status = cluster.status();

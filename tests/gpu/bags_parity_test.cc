@@ -1,5 +1,5 @@
-// Operations on bags, pairs of vectors and columns, on the device beside the
-// CPU. Kernels sum in the order of the CPU: all is exact but the sums of pairs.
+// Operations on bags, pairs of vectors and columns, on the device and the CPU.
+// Kernels sum in the CPU's order: all results except sums of pairs are exact.
 
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@ namespace {
 
 class BagsParityTest : public DeviceComparison {
  protected:
-  // What an operation on bags gets.
+  // An operation on bags.
   using OnBags =
       std::function<void(Backend*, const DeviceBags&, const Matrices&)>;
 
-  // Of bags that the backend gets each time anew.
+  // Compares an operation on bags, which are uploaded anew each time.
   void CompareBags(const std::string& name, const Bags& bags, int64_t merged,
                    const std::vector<Values>& all, double tolerance,
                    const OnBags& operation) {
@@ -38,8 +38,8 @@ class BagsParityTest : public DeviceComparison {
   }
 };
 
-// `num_bags` bags of up to `most` uses; every fifth row has none, and the first
-// a third of all.
+// `num_bags` bags of up to `most` uses; every fifth row has no uses, and the
+// first row has a third of all.
 struct RandomBags {
   RandomBags(int64_t num_bags, int64_t num_rows, uint32_t most, bool weighted)
       : offsets{0}, begins{0} {
@@ -147,7 +147,7 @@ TEST_F(BagsParityTest, PairsOfVectors) {
     const std::string of = absl::StrCat(m, " times ", n, " vectors of ", d);
     const int64_t pairs = n * (n - 1) / 2;
     Values x = Values::Random(m, n * d, 1);
-    // What is not finite must not come where it does not belong.
+    // Values that are not finite must not spread to other results.
     if (m > 0 && n > 2) x.values[d] = std::numeric_limits<float>::infinity();
     Compare(absl::StrCat("DotPairs of ", of), {x, Values::Unset(m, pairs)},
             kExact, Void([n = n](Backend* backend, const Matrices& x) {

@@ -1,13 +1,14 @@
 #!/bin/bash
-# Makes a folder that runs on another machine with a GPU: the programs, the
-# comparisons of GPU and CPU, a benchmark, the example jobs, some images, and every
-# library that they need but the C library and CUDA's own. That machine needs an x86-64 Linux with glibc 2.36
-# or later, NVIDIA's driver, and cuBLAS (docs/operating/gpu.md).
+# Creates a folder to run on another machine with a GPU: the programs, the
+# comparisons of GPU and CPU, a benchmark, the example jobs, some images, and
+# every library that they need except the C library and CUDA's own. That machine
+# needs x86-64 Linux with glibc 2.36 or later, NVIDIA's driver, and cuBLAS
+# (docs/operating/gpu.md).
 #
 #   tests/gpu/bundle.sh FOLDER [flags of bazel build]
 #
-# There, FOLDER/run.sh does it all. Beside the folder lies FOLDER.tar.xz, with all of
-# it.
+# On that machine, FOLDER/run.sh runs everything. The script also creates
+# FOLDER.tar.xz, which contains the folder's files.
 set -euo pipefail
 
 if (($# < 1)); then
@@ -29,8 +30,9 @@ readonly targets=(
   //tests/gpu:gpu_parity_test
   //worker:ps_worker
 )
-# The libraries lie beside the programs. DT_RPATH, unlike DT_RUNPATH, is searched
-# for the libraries' own libraries too, and for what is loaded later.
+# The libraries are in the programs' folder. DT_RPATH, unlike DT_RUNPATH, is
+# also searched for the libraries' own libraries, and for libraries that are
+# loaded later.
 flags=(--linkopt=-Wl,--disable-new-dtags '--linkopt=-Wl,-rpath,$ORIGIN' --strip=always)
 /usr/bin/bazel build "$@" "${flags[@]}" "${targets[@]}" >&2
 bin="$(/usr/bin/bazel info "$@" "${flags[@]}" bazel-bin 2>/dev/null)"
@@ -47,8 +49,9 @@ mkdir -p "$folder/examples/cuda_model"
 install -m 644 examples/*.textproto "$folder/examples/"
 install -m 644 examples/cuda_model/*.textproto "$folder/examples/cuda_model/"
 
-# The first 2000 images of Fashion-MNIST's test set, where Debian's package is.
-# Plain IDX: a header, whose second word is the number, and bytes.
+# The first 2000 images of Fashion-MNIST's test set, if Debian's package is
+# installed. The format is plain IDX: a header, whose second word is the number
+# of items, and bytes.
 readonly fashion=/usr/share/datasets/fashion-mnist/t10k
 if [[ -e "$fashion-images-idx3-ubyte.gz" ]]; then
   mkdir -p "$folder/data"
@@ -64,14 +67,15 @@ CUT
   done
 fi
 
-# Half of OpenBLAS is LAPACK, which nobody calls: what is called, of the same
-# version's archive, fits. Lies there before libraries are looked for.
+# Half of OpenBLAS is LAPACK, which is never called. So a smaller library is
+# linked from the same version's archive, with only the functions that are
+# called; it must exist before libraries are collected.
 called="$(comm -12 \
   <(nm -D --undefined-only "$folder/ps_worker" | awk '{ print $2 }' | sort -u) \
   <(nm -D --defined-only "$(ldd "$folder/ps_worker" | awk '/libopenblas/ { print $3 }')" |
     awk '{ sub("@.*", "", $3); print $3 }' | grep -v '^_' | sort -u))"
-# It has code for each kind of CPU; kinds that hardly stand beside such a GPU get
-# that of the plainest, which runs on all.
+# OpenBLAS has code for each kind of CPU; kinds that are too old for a machine
+# with such a GPU get the plainest code, which runs on all.
 readonly old_cores=(ATOM BARCELONA BOBCAT BULLDOZER CORE2 DUNNINGTON EXCAVATOR NANO OPTERON
   OPTERON_SSE3 PENRYN PILEDRIVER STEAMROLLER)
 gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
@@ -79,7 +83,8 @@ gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
   $(sed 's/^/-Wl,-u,/' <<<"$called") \
   "$(pkg-config --variable=libdir openblas)/libopenblas.a" -lpthread -lm
 
-# The C library's parts belong together, and to the machine's loader.
+# The parts of the C library must match each other and the machine's loader, so
+# they are not copied.
 readonly c_library='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec))\.so'
 for program in "$folder"/*; do
   [[ -f "$program" && "$(head -c 4 "$program")" == $'\x7fELF' ]] || continue

@@ -5,7 +5,8 @@
 
 namespace holdfast {
 
-// Comparisons of device and CPU so far, for the program's last line.
+// The number of comparisons of device and CPU so far, for the program's last
+// line of output.
 inline int64_t g_cases = 0;
 
 }  // namespace holdfast

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Trains the example jobs on the first GPU from end to end, 2 ps and 2 workers
-# each, twice: a run must end well, have computed on the GPU, and come to the same
-# values as the other. Says how many cases ran; where there is no GPU, none do.
+# Trains each of the example jobs end to end on the first GPU, with 2 ps and 2
+# workers, twice: both runs must succeed, compute on the GPU, and end with the
+# same values. Prints how many cases ran; without a GPU, none do.
 #
 #   cluster_test.sh FOLDER      with holdfast, ps_server, ps_worker, examples/ and,
 #                               perhaps, data/ (bundle.sh)
@@ -22,14 +22,14 @@ else
 fi
 readonly jobs=(softmax mlp cnn resnet)
 
-# Images to train on: 2000 of Fashion-MNIST, or made ones of as many.
+# Images to train on: 2000 of Fashion-MNIST, or as many generated ones.
 data="$folder/data"
 if [[ ! -e "$data" ]]; then
   data="$scratch/data"
   mkdir "$data"
   {
     printf '\0\0\010\003\0\0\007\320\0\0\0\034\0\0\0\034'
-    # Digits that do not repeat; there are more, which nobody reads.
+    # Digits that do not repeat; `head` ignores the excess.
     seq 1 300000 | tr -d '\n' | head -c $((2000 * 28 * 28)) || true
   } >"$data/t10k-images-idx3-ubyte.gz"
   {
@@ -38,7 +38,8 @@ if [[ ! -e "$data" ]]; then
   } >"$data/t10k-labels-idx1-ubyte.gz"
 fi
 
-# Trains $1 for 100 steps; its output and its result are named for run $2.
+# Trains $1 for 100 steps; $2 is the name of the run, part of the names of its
+# output and result.
 train() {
   local job="$scratch/$1.textproto"
   sed -E -e "s#\"[^\"]*/(train|t10k)-(images|labels)-#\"$data/t10k-\2-#" \
@@ -60,7 +61,7 @@ cases=0
 for job in "${jobs[@]}"; do
   code=0
   train "$job" first || code=$?
-  # The worker's own words: no GPU, no driver, no cuBLAS, or no CUDA in this build.
+  # The worker's reason: no GPU, no driver, no cuBLAS, or no CUDA in this build.
   reason="$(grep -rhoE -- '--device=cuda:0: .*' "$scratch/$job.first"* | head -n 1 || true)"
   if ((cases == 0 && code != 0)) && [[ -n "$reason" ]]; then
     echo "no case ran: $reason"

@@ -8,18 +8,18 @@
 
 namespace holdfast {
 
-// A backend on the device that is compared with the CPU. Three programs have
-// the same comparisons:
+// A backend on the device that is compared with the CPU. Three programs run the
+// same comparisons:
 //
 // - gpu.cc, with the first GPU;
-// - emulated.cc, with our kernels on the host (emulation.h), OpenBLAS for
-//   cuBLAS, and for cuDNN the definition of a convolution (emulated_cudnn.h);
+// - emulated.cc, with our kernels on the host (emulation.h), OpenBLAS in place
+//   of cuBLAS, and direct convolutions in place of cuDNN (emulated_cudnn.h);
 // - stand_in.cc, with the host's stand-in for a device and the CPU's
-//   operations, which shows that the comparisons themselves hold.
+//   operations, which tests the comparisons themselves.
 //
-// What products are made in: CudaBackendOptions.
-// Errors: FAILED_PRECONDITION or UNIMPLEMENTED, with the reason, when there is
-// no such device; whatever else is a failure.
+// The arithmetic of products, see CudaBackendOptions.
+// Errors: FAILED_PRECONDITION or UNIMPLEMENTED, with the reason, if there is no
+// such device; any other error is a failure.
 struct ProductOptions {
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
@@ -29,13 +29,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& options = {});
 
 // Whether the device computes with the CPU's own functions: then all results
-// must be the CPU's.
+// must equal the CPU's.
 bool DeviceHasTheCpusBits();
 
-// Whether there may be several at a time, which read one another's memory.
+// Whether several devices may exist at a time, and read one another's memory.
 bool DeviceHasTwins();
 
-// Whether to leave out what only takes long.
+// Whether to omit cases that take long and add little.
 bool DeviceIsSlow();
 
 }  // namespace holdfast

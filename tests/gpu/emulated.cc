@@ -29,7 +29,7 @@ cublasStatus_t Sgemm(cublasHandle_t, cublasOperation_t a_form,
                      const float* alpha, const float* a, int lda,
                      const float* b, int ldb, const float* beta, float* c,
                      int ldc) {
-  // As cuBLAS does, it takes the factors while it is called.
+  // Like cuBLAS, it reads the factors during the call.
   g_enqueue([=, alpha = *alpha, beta = *beta] {
     cblas_sgemm(CblasColMajor, Transposition(a_form), Transposition(b_form), m,
                 n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -49,7 +49,7 @@ cublasStatus_t SgemmStridedBatched(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// The values of halves, by IEEE 754's definition and that of bfloat16.
+// Decodes 16-bit numbers, as defined by IEEE 754 or for bfloat16.
 std::vector<float> Decode(const void* halves, int64_t size,
                           cudaDataType_t type) {
   std::vector<float> values(size);
@@ -82,7 +82,7 @@ cublasStatus_t GemmEx(cublasHandle_t, cublasOperation_t a_form,
   }
   g_enqueue([=, alpha = *static_cast<const float*>(alpha),
              beta = *static_cast<const float*>(beta)] {
-    // A column ends where the next begins, but for the last.
+    // Every column except the last extends to the beginning of the next.
     const auto size = [](int rows, int cols, int leading) {
       return cols == 0 ? 0 : int64_t{cols - 1} * leading + rows;
     };
@@ -144,14 +144,14 @@ absl::Status CublasStatus(const Cublas&, cublasStatus_t status,
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& products) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return absl::UnimplementedError("sanitizers do not know fibers");
+  return absl::UnimplementedError("sanitizers do not support fibers");
 #endif
   auto runtime = std::make_unique<HostRuntime>(HostRuntime::Options{.seed = 2});
   g_enqueue = [runtime = runtime.get()](std::function<void()> work) {
     runtime->Enqueue(StreamId::kCompute, std::move(work));
   };
   EmulateOn(g_enqueue);
-  // An image or two at a time.
+  // Enough memory for one or two images at a time.
   auto math = CudaDeviceMath::Create(
       nullptr, 9,
       {.tf32 = products.tf32,

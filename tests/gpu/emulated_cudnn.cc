@@ -13,8 +13,8 @@ constexpr Status kBadParam = 2000;
 
 std::function<void(std::function<void()>)> g_enqueue;
 
-// Of any kind. Sizes are those of a tensor, of a filter (n is its number of
-// filters) or, h and w, the padding of a convolution.
+// A descriptor of any kind. Sizes are those of a tensor, those of a filter (n
+// is the number of filters), or the padding of a convolution (h and w).
 struct Descriptor {
   int n = 0, c = 0, h = 0, w = 0;
   int stride_h = 0, stride_w = 0;
@@ -54,7 +54,7 @@ Status Check(const Shapes& s) {
   return fits ? Cudnn::kSuccess : kBadParam;
 }
 
-// What it proposes second: the first is not deterministic.
+// The second proposal: the first is not deterministic.
 constexpr int kAlgorithm = 1;
 constexpr size_t kWorkspace = 1000;
 
@@ -76,7 +76,7 @@ Status Propose(const Shapes& shapes, int wanted, int* count,
   return Cudnn::kSuccess;
 }
 
-// visit(x, kernel, y): the places of each product's three values.
+// Calls visit(x, kernel, y) with the indices of each product's three values.
 template <typename Visit>
 void ForEachProduct(const Shapes& s, Visit visit) {
   const int filters = s.kernel.n / s.convolution.groups;
@@ -121,7 +121,7 @@ Status Compute(const Shapes& s, Result result, const void* alpha, const void* a,
     return Cudnn::kNotSupported;
   }
   g_enqueue([=] {
-    // What lies there is nobody's else.
+    // Overwrites the workspace, which may hold nothing else.
     std::memset(workspace, 0xff, workspace_size);
     const Descriptor& made = result == Result::kX        ? s.x
                              : result == Result::kKernel ? s.kernel
@@ -147,7 +147,7 @@ Status Compute(const Shapes& s, Result result, const void* alpha, const void* a,
   return Cudnn::kSuccess;
 }
 
-// Arguments in the order of each operation.
+// The arguments are in the order of each operation.
 template <Result result>
 Shapes Order(Cudnn::Descriptor a, Cudnn::Descriptor b,
              Cudnn::Descriptor convolution, Cudnn::Descriptor c) {

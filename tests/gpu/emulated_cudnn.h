@@ -7,13 +7,13 @@
 
 namespace holdfast {
 
-// cuDNN's convolutions on the host, by their definition, as strict about
-// arguments as cuDNN is where we know that. It does not do all of them, so that
-// the ways around it are seen: with a window of 4 it proposes nothing
-// deterministic, and with a stride of 2 and a window of 5 it does not support
-// what it has proposed.
+// cuDNN's convolutions on the host, computed by definition, and as strict about
+// arguments as cuDNN is known to be. Some convolutions are not supported, so
+// that the fallbacks are tested: for a window of 4 it proposes no deterministic
+// algorithm, and for a stride of 2 and a window of 5 it does not support the
+// algorithm that it has proposed.
 //
-// Work goes to `enqueue`, that of the last call.
+// Work goes to the `enqueue` of the last call.
 const Cudnn* EmulatedCudnn(std::function<void(std::function<void()>)> enqueue);
 
 }  // namespace holdfast

@@ -21,26 +21,27 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStack = 64 << 10;
 
-// A thread of the block that runs, and then one of the next block. It is begun
-// by ucontext and changes by _longjmp, which unlike swapcontext makes no system
-// call.
+// A thread of the running block, reused for the blocks after it. It is started
+// with ucontext and switched with _longjmp, which makes no system call, unlike
+// swapcontext.
 struct Fiber {
-  // Null until it is begun.
+  // Null until the fiber is started.
   std::unique_ptr<char[]> stack;
   jmp_buf context;
   uint3 index;
   bool done = false;
-  // How often it has waited for its block, and for its warp.
+  // The number of times that it has waited for its block and for its warp.
   int64_t block_waits = 0;
   int64_t warp_waits = 0;
-  // What it gave to shuffles, in turn: nobody is more than one ahead.
+  // Its values for the last two shuffles, alternating: no thread is more than
+  // one shuffle ahead.
   double given[2] = {};
 };
 
-// The block that runs.
+// The running block.
 struct Block {
   const std::function<void()>* thread = nullptr;
-  // Of the first `count`, and more that are kept for a larger block.
+  // The first `count` are in use; others are kept for larger blocks.
   std::vector<Fiber> fibers;
   size_t count = 0;
   size_t running = 0;
@@ -62,13 +63,13 @@ Fiber& Running() {
   return g_block.fibers[g_block.running];
 }
 
-// To the next thread, and back when all have had their turn.
+// Switches to the next thread, and returns when all have had their turn.
 void Yield() {
   if (_setjmp(Running().context) == 0) _longjmp(g_block.scheduler, 1);
 }
 
-// Waits until all of [begin, end) that are not done have waited as often, by
-// `waits`, as the running thread.
+// Waits until every unfinished fiber in [begin, end) has waited as often as the
+// running one, as counted by `waits`.
 void AwaitFibers(size_t begin, size_t end, int64_t Fiber::*waits) {
   const int64_t mine = ++(Running().*waits);
   while (true) {
@@ -102,7 +103,7 @@ uint3 IndexOf(size_t i, dim3 threads) {
           static_cast<unsigned>(i / threads.x / threads.y)};
 }
 
-// Runs a thread until it waits, or ends.
+// Runs a thread until it waits or ends.
 void Resume(size_t i) {
   g_block.running = i;
   Fiber& fiber = g_block.fibers[i];
@@ -132,7 +133,8 @@ void RunBlock(const std::function<void()>& thread, dim3 threads) {
   g_block.count = count;
   if (g_block.fibers.size() < count) g_block.fibers.resize(count);
   for (size_t i = 0; i < count; ++i) Begin(i, threads);
-  // It waits for the others, or it does not, and then they need no fibers.
+  // If the first thread ends without waiting for others, the rest need no
+  // fibers.
   Resume(0);
   if (g_block.fibers[0].done) {
     g_block.count = 0;
@@ -201,8 +203,8 @@ double __shfl_xor_sync(unsigned, double value, int lane_mask) {
   return holdfast::g_block.fibers[self ^ lane_mask].given[turn];
 }
 
-// The functions of CUDA that CudaDeviceMath calls. Memory is the host's, and
-// the only stream is that of computation.
+// The CUDA functions that CudaDeviceMath calls. Memory is the host's, and the
+// only stream is the compute stream.
 extern "C" {
 
 cudaError_t cudaMalloc(void** memory, size_t size) {

@@ -1,11 +1,12 @@
-// Runs CUDA kernels on the host, so that a machine without a GPU can compare
-// what they compute. A kernel file is compiled as C++ with this before it.
+// Runs CUDA kernels on the host, so that their results can be compared on a
+// machine without a GPU. A kernel file is compiled as C++ with this header
+// included first.
 //
 // The blocks of a kernel run one after the other. The threads of a block are
-// fibers that change where they wait for one another: __syncthreads, __syncwarp
-// and shuffles. It knows what our kernels use, and no more: no atomics, no
-// dynamic shared memory. What depends on threads at once, a race, it does not
-// show; that is for compute-sanitizer on a GPU.
+// fibers, which switch when they wait for one another: at __syncthreads,
+// __syncwarp and shuffles. Only the features that our kernels use are emulated:
+// no atomics, no dynamic shared memory. Races do not show; use
+// compute-sanitizer on a GPU to find them.
 #ifndef HOLDFAST_TESTS_GPU_EMULATION_H_
 #define HOLDFAST_TESTS_GPU_EMULATION_H_
 
@@ -16,13 +17,13 @@
 #include <cstdint>
 #include <functional>
 
-// One block runs at a time, so its shared memory may be anybody's.
+// One block runs at a time, so shared memory can be static.
 #undef __shared__
 #define __shared__ static
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
-// Of the thread that runs.
+// Built-in variables of the running thread.
 extern uint3 threadIdx;
 extern uint3 blockIdx;
 extern dim3 blockDim;
@@ -48,13 +49,13 @@ using std::min;
 
 namespace holdfast {
 
-// Has emulated launches, copies and fills go to `enqueue`, as work of the
-// stream of computation. Of the calling thread.
+// Makes emulated launches, copies and fills of the calling thread go to
+// `enqueue`, as work of the compute stream.
 void EmulateOn(std::function<void(std::function<void()>)> enqueue);
 
 namespace kernels {
 
-// thread() runs as each thread of each block.
+// Runs thread() as each thread of each block.
 cudaError_t EmulateLaunch(std::function<void()> thread, dim3 blocks,
                           dim3 threads);
 

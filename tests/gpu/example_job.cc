@@ -21,7 +21,7 @@ fs::path OwnFolder() {
   return fs::read_symlink("/proc/self/exe", error).parent_path();
 }
 
-// Like Fashion-MNIST's: 28 x 28 bytes, of 10 classes, each of which has a
+// Images like Fashion-MNIST's: 28 x 28 bytes in 10 classes, each of which has a
 // brighter stripe.
 absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(
     const Dataset::Options& options) {
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(
 absl::StatusOr<proto::Job> LoadExample(const std::string& name) {
   const fs::path own = OwnFolder() / "examples" / name;
   if (fs::exists(own)) return LoadJobFile(own);
-  // Tests and `bazel run` begin in their runfiles.
+  // Tests and `bazel run` start in their runfiles.
   return LoadJobFile(fs::path("examples") / name);
 }
 

@@ -13,17 +13,18 @@
 
 namespace holdfast {
 
-// The job in examples/NAME, from this program's runfiles or the folder that it
-// lies in (bundle.sh). Errors: those of LoadJobFile.
+// Loads the job in examples/NAME, from this program's runfiles or from the
+// program's folder (bundle.sh).
+// Errors: those of LoadJobFile.
 absl::StatusOr<proto::Job> LoadExample(const std::string& name);
 
-// Images of 28 x 28 to train on: those of Fashion-MNIST's test set, which are
-// fewer, from the folder that this program lies in or from Debian's package;
-// where there are none, made ones.
+// Images of 28 x 28 to train on: Fashion-MNIST's test set, which is smaller
+// than the training set, from the program's folder or from Debian's package; if
+// there is none, generated images.
 absl::StatusOr<std::unique_ptr<Dataset>> ExampleImages(
     const Dataset::Options& options);
 
-// The first values of the variables, as a ps makes them.
+// The first values of the variables, computed as a ps does.
 absl::StatusOr<std::vector<std::vector<float>>> FirstValues(
     const std::vector<proto::Variable>& variables, uint64_t seed);
 

@@ -1,18 +1,19 @@
-// Steps per second of models on the first GPU, by way of its arithmetic, beside
-// what a product of large square matrices reaches there:
+// Measures steps per second of models on the first GPU for each kind of
+// arithmetic, and for comparison the throughput of a product of large square
+// matrices:
 //
 //   mlp        784-4096-4096-10, batches of 1024
 //   resnet     examples/fashion_mnist_resnet.textproto, batches of 512
 //   resnet50   ResNet-50 on 224 x 224 pixels (He et al. 2016; stride in the
 //              convolutions of 3 x 3), batches of 256
 //
-// The type "tf32-u" is TF32 without cuDNN, where all convolutions are unfolded.
+// The type "tf32-u" is TF32 without cuDNN: all convolutions are unfolded.
 //
 // A step is what a worker does between a pull and a push: parameters to the
-// GPU, forward and backward pass, gradients to the host. Parameters lie in
-// memory of Backend::AllocateHost, as pulled ones do. Beside the steps stands
-// how long parameters alone take to the GPU, and a forward pass with them.
-// torch_benchmark.py measures the same models.
+// GPU, forward and backward pass, gradients to the host. Parameters are in
+// memory of Backend::AllocateHost, like pulled ones. The output also has the
+// time to upload the parameters alone, and the time of the upload with a
+// forward pass. torch_benchmark.py measures the same models.
 
 #include <google/protobuf/text_format.h>
 
@@ -35,17 +36,18 @@
 #include "tests/gpu/example_job.h"
 #include "worker/model/registry.h"
 
-ABSL_FLAG(double, seconds, 3, "For each model and arithmetic.");
+ABSL_FLAG(double, seconds, 3, "Time for each model and type, in seconds.");
 ABSL_FLAG(std::vector<std::string>, models,
           std::vector<std::string>({"product", "mlp", "resnet", "resnet50"}),
-          "What to measure.");
+          "The models to measure.");
 ABSL_FLAG(std::vector<std::string>, types,
           std::vector<std::string>({"float32", "tf32", "tf32-u", "bfloat16",
                                     "float16"}),
-          "Arithmetic of products.");
+          "The arithmetic of products.");
 
-ABSL_FLAG(bool, operations, false,
-          "Whether to tell how long the operations of a step take on the GPU.");
+ABSL_FLAG(
+    bool, operations, false,
+    "Whether to print how long the operations of a step take on the GPU.");
 
 namespace holdfast {
 namespace {
@@ -101,20 +103,20 @@ struct Subject {
   proto::Model model;
   ExampleSpec examples;
   int64_t batch_size = 0;
-  // Operations of a step for one example: two for each multiplication. All but
-  // the first layer's are done three times: forward, and backward for kernel
-  // and input.
+  // Floating-point operations of a step for one example: two per
+  // multiplication. Layers after the first do them three times: forward, and
+  // backward for kernel and input.
   double flops = 0;
 };
 
 struct Measured {
   double steps_per_second = 0;
-  // Seconds.
+  // In seconds.
   double upload = 0;
   double forward = 0;
 };
 
-// Below 1, evenly.
+// Fills `values` with uniform random numbers in [0, 1).
 void FillAtRandom(uint64_t seed, absl::Span<float> values) {
   uint64_t state = seed * 0x9E3779B97F4A7C15 + 1;
   for (float& value : values) {
@@ -125,7 +127,7 @@ void FillAtRandom(uint64_t seed, absl::Span<float> values) {
   }
 }
 
-// Of a square product of `side`.
+// Measures the rate of a product of square matrices of size `side`.
 absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
                                       absl::Duration length) {
   DeviceBuffer a, b, c;
@@ -163,8 +165,7 @@ absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
   }
 }
 
-// How long a call of `work` takes, in seconds, once it has been called a few
-// times.
+// Returns the time of a call of `work` in seconds, after a few warm-up calls.
 template <typename Work>
 absl::StatusOr<double> TimeOf(absl::Duration length, Work work) {
   constexpr int kWarmUp = 5;
@@ -202,7 +203,7 @@ absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
   }
   const int64_t batch_size = subject.batch_size;
   const size_t size = batch_size * example_size;
-  // Two batches, in turn.
+  // Two batches that alternate.
   HostBuffer inputs[2];
   std::vector<int32_t> labels(batch_size);
   std::vector<int64_t> positions[2];
@@ -255,7 +256,8 @@ absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
   measured.steps_per_second = 1 / *step;
   if (!absl::GetFlag(FLAGS_operations)) return measured;
 
-  // A step is over when its gradients are: the spans of three are whole.
+  // A step ends with its gradients, so the spans of the traced steps are
+  // complete.
   constexpr int kTraced = 3;
   Tracer tracer({.on_demand = true});
   backend->SetTracer(&tracer);
@@ -300,7 +302,8 @@ struct Arithmetic {
 absl::StatusOr<std::vector<Subject>> Subjects() {
   const auto resnet = LoadExample("fashion_mnist_resnet.textproto");
   if (!resnet.ok()) return resnet.status();
-  // Multiplications of the first layer and of the others, for one example.
+  // Arguments: multiplications of the first layer and of the others, for one
+  // example.
   const auto flops = [](double first, double others) {
     return 2 * (2 * first + 3 * others);
   };
@@ -310,9 +313,9 @@ absl::StatusOr<std::vector<Subject>> Subjects() {
                       {{28, 28}, 10},
                       1024,
                       flops(784.0 * 4096, 4096.0 * 4096 + 4096.0 * 10)});
-  // Convolutions: places x window x channels in x channels out. The blocks are
-  // of 28 x 28, 14 x 14 and 7 x 7 places; the latter two with a shortcut of
-  // 1 x 1.
+  // Convolutions: positions x window x input channels x output channels. The
+  // blocks have 28 x 28, 14 x 14 and 7 x 7 positions; the last two have a 1 x 1
+  // shortcut.
   subjects.push_back(
       {"resnet",
        resnet->model(),
@@ -333,7 +336,7 @@ absl::StatusOr<std::vector<Subject>> Subjects() {
     if (!google::protobuf::TextFormat::ParseFromString(
             texts[i], subjects[i].model.mutable_sequential())) {
       return absl::InternalError(
-          absl::StrCat("the model ", subjects[i].name, " cannot be read"));
+          absl::StrCat("the model ", subjects[i].name, " does not parse"));
     }
   }
   return subjects;
@@ -394,7 +397,7 @@ int main(int argc, char** argv) {
       holdfast::ParseFlags(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok() || !line->arguments.empty()) {
     std::fprintf(stderr, "%s\n",
-                 line.ok() ? "gpu_benchmark takes flags alone"
+                 line.ok() ? "gpu_benchmark takes only flags"
                            : std::string(line.status().message()).c_str());
     return 2;
   }

@@ -1,6 +1,6 @@
 // The models of the examples, and one with kernels of its own, on the device
-// beside the CPU: the loss of 100 steps of gradient descent on images, whose
-// batches come as a worker's do.
+// and the CPU: the losses of 100 steps of gradient descent on images, in
+// batches like a worker's.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,11 +24,11 @@
 namespace holdfast {
 namespace {
 
-// Relative differences of losses that are let pass, in the first 10 steps and
-// after them. Roundings differ, and their effect grows from step to step: where
-// pooling takes another value, or a ReLU another side, by much at once. Between
-// OpenBLAS' kernels for Haswell and for SkylakeX, which round otherwise, the
-// losses of 100 steps differ by
+// Tolerated relative differences of losses, in the first 10 steps and after
+// them. Roundings differ, and their effect grows from step to step, and
+// suddenly when pooling chooses another value or a ReLU's input changes its
+// sign. Between OpenBLAS's kernels for Haswell and for SkylakeX, which round
+// differently, the losses of 100 steps differ by
 //
 //   4e-7                              softmax, mlp, gelu
 //   9e-9, and 2e-2 after 10 steps     cnn
@@ -39,7 +39,8 @@ struct Tolerance {
 };
 constexpr Tolerance kCalm = {1e-4, 1e-4};
 constexpr Tolerance kTouchy = {1e-3, 1e-1};
-// Factors rounded to 8 bits turn the last bit of a sum into one of theirs.
+// When factors are rounded to 8 bits, a difference in the last bit of a sum can
+// become one in the last of these 8 bits.
 constexpr Tolerance kRounded = {2e-2, 2e-1};
 
 struct Curve {
@@ -69,7 +70,7 @@ class ModelsTest : public ::testing::TestWithParam<Curve> {
     device_ = *std::move(device);
   }
 
-  // What takes long is done where it tells something.
+  // Long runs are made only where they are informative.
   const int steps_ = DeviceIsSlow() ? 3 : DeviceHasTheCpusBits() ? 10 : 100;
   const int batch_size_ = DeviceIsSlow() ? 4 : 32;
 
@@ -111,7 +112,8 @@ class ModelsTest : public ::testing::TestWithParam<Curve> {
           });
       if (!result.ok()) return result.status();
       losses.push_back(result->loss_sum / batch_size_);
-      // Moving averages are descended upon too: they do not count in training.
+      // Moving averages are updated by descent, too: they do not affect
+      // training.
       for (size_t v = 0; v < values->size(); ++v) {
         for (size_t i = 0; i < gradients[v].size(); ++i) {
           (*values)[v][i] -= learning_rate * gradients[v][i];

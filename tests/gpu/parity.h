@@ -1,5 +1,5 @@
-// Comparisons of operations on the device with those on the CPU, over matrices
-// at addresses that are no multiple of anything.
+// Comparisons of operations on the device with those on the CPU, on matrices at
+// unaligned addresses.
 #ifndef HOLDFAST_TESTS_GPU_PARITY_H_
 #define HOLDFAST_TESTS_GPU_PARITY_H_
 
@@ -25,18 +25,18 @@
 
 namespace holdfast {
 
-// Relative to the greatest magnitude among a result's values:
+// Tolerances, relative to the greatest magnitude among a result's values:
 //
-//   exact      comparisons, copies, single roundings, sums in the CPU's order:
-//              the CPU's bits
+//   kExact     comparisons, copies, single roundings, sums in the CPU's order:
+//              the same bits as the CPU's
 //   kRounding  a few roundings, or functions such as exp, in float32
-//   kSum       sums of many products in float32, whose order is the device's
+//   kSum       sums of many products in float32, in the device's order
 inline constexpr double kExact = 0;
 inline constexpr double kRounding = 1e-6;
 inline constexpr double kSum = 1e-5;
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// On [-1, 1), the same in every run.
+// Values in [-1, 1), the same in every run.
 inline std::vector<float> RandomValues(int64_t size, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; i += 4) {
@@ -63,8 +63,8 @@ struct Values {
   Matrix matrix() { return {values.data(), rows, cols}; }
 };
 
-// Within `tolerance` times the greatest magnitude among `expected`; what is not
-// finite must be the same.
+// Checks that values are within `tolerance` times the greatest magnitude among
+// `expected`; values that are not finite must be the same.
 inline ::testing::AssertionResult Near(absl::Span<const float> made,
                                        absl::Span<const float> expected,
                                        double tolerance) {
@@ -95,8 +95,8 @@ inline ::testing::AssertionResult Near(absl::Span<const float> made,
 
 class DeviceComparison : public ::testing::Test {
  protected:
-  // What an operation gets: matrices in the order of `all`, those that it
-  // writes too.
+  // The arguments of an operation: matrices in the order of `all`, including
+  // the ones that it writes.
   using Matrices = std::vector<Matrix>;
   using Operation = std::function<absl::Status(Backend*, const Matrices&)>;
 
@@ -110,10 +110,10 @@ class DeviceComparison : public ::testing::Test {
     device_ = *std::move(device);
   }
 
-  // Runs `operation` on copies of `all` in the memory of both, compares all of
-  // them afterwards, and looks whether the device has written beside them. Once
-  // for each of some distances of the matrices from the beginning of memory, of
-  // which 0 is aligned: our kernels must give the same bits at all of them.
+  // Runs `operation` on copies of `all` on both CPU and device, compares all
+  // matrices afterwards, and checks that the device has not written outside
+  // them. Repeats this with matrices at several offsets in memory, of which 0
+  // is aligned: our kernels must give the same bits at all offsets.
   void Compare(const std::string& name, const std::vector<Values>& all,
                double tolerance, const Operation& operation) {
     SCOPED_TRACE(name);
@@ -126,8 +126,8 @@ class DeviceComparison : public ::testing::Test {
     size_t size = 0;
     for (const Values& values : all) size += values.values.size();
     for (const int64_t offset : {1, 7, 0}) {
-      // What lies at 0 and 1 tells a slow device, or a large matrix, what is
-      // aligned and what not.
+      // For a slow device or a large matrix, offsets 0 and 1 suffice to cover
+      // aligned and unaligned addresses.
       if (offset == 7 && (DeviceIsSlow() || size > 200'000)) continue;
       SCOPED_TRACE(absl::StrCat("offset ", offset));
       CompareAt(offset, all, expected, tolerance, operation, &first_bits);
@@ -140,7 +140,7 @@ class DeviceComparison : public ::testing::Test {
                  const std::vector<Values>& expected, double tolerance,
                  const Operation& operation,
                  std::vector<std::vector<float>>* first_bits) {
-    // Behind and before each matrix.
+    // Values before and after each matrix.
     constexpr float kGuard = 12345;
     constexpr int64_t kGuards = 9;
     std::vector<DeviceBuffer> buffers(all.size());
@@ -190,10 +190,10 @@ class DeviceComparison : public ::testing::Test {
     };
   }
 
-  // Whether operations make products, in which cuBLAS may go another way where
-  // matrices lie otherwise.
+  // Whether operations compute products, for which cuBLAS may choose different
+  // algorithms at different alignments.
   bool has_products_ = false;
-  // Whether there are convolutions that cuDNN makes where matrices are aligned.
+  // Whether there are convolutions that cuDNN computes if matrices are aligned.
   bool by_cudnn_ = false;
 
   std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});

@@ -1,15 +1,15 @@
-// Every operation of the backend, forward and backward, on the device beside
-// the CPU (MakeDeviceUnderTest), over a grid of shapes: odd, without rows,
-// large, and at addresses that are no multiple of anything.
+// Every operation of the backend, forward and backward, on the device
+// (MakeDeviceUnderTest) and the CPU, over a grid of shapes: odd, without rows,
+// large, and at unaligned addresses.
 //
-// Tolerances are those of parity.h, and
+// Tolerances are those of parity.h and
 //
 //   kTf32      sums of products whose factors have 10 bits.
 //
-// Products whose factors are rounded to 16 bits are held against the CPU's of
-// factors that are rounded likewise: kSum.
+// Products whose factors are rounded to 16 bits are compared with the CPU's
+// products of equally rounded factors: kSum.
 //
-// Where there is no device no case runs: the test says so and is skipped.
+// Without a device, no case runs: the test reports that and is skipped.
 
 #include "tests/gpu/parity.h"
 
@@ -41,7 +41,7 @@ namespace {
 
 constexpr double kTf32 = 2e-3;
 
-// x, y, stride, padding and so on of a window over m images.
+// A window over m images, with its sizes, strides and padding.
 struct Images {
   int64_t m;
   Window window;
@@ -54,7 +54,7 @@ class ParityTest : public DeviceComparison {
   using Loss = std::function<absl::StatusOr<LossSums>(Backend*, ConstMatrix,
                                                       const Targets&, Matrix*)>;
 
-  // The loss of `z` on the device beside that on the CPU.
+  // Compares the loss of `z` on the device with the loss on the CPU.
   void CompareLoss(const std::string& name, const Values& z,
                    const Targets& targets, const Loss& loss) {
     std::vector<LossSums> told;
@@ -70,7 +70,7 @@ class ParityTest : public DeviceComparison {
               absl::Status status = run(backend, x[0], nullptr);
               Matrix dz = x[1];
               status.Update(run(backend, x[0], &dz));
-              // The gradient in place of the outputs.
+              // The gradient overwrites the outputs.
               Matrix in_place = x[0];
               status.Update(run(backend, x[0], &in_place));
               return status;
@@ -93,10 +93,10 @@ class ParityTest : public DeviceComparison {
     }
   }
 
-  // Of a loss curve.
+  // Steps of a loss curve.
   const size_t steps_ = DeviceIsSlow() ? 5 : 100;
 
-  // The mean loss of each of some steps of gradient descent, with a replica of
+  // The mean losses of the first steps of gradient descent, with a replica of
   // the model on each of `backends`.
   std::vector<double> Losses(const proto::Model& config,
                              const std::vector<int64_t>& shape,
@@ -145,7 +145,7 @@ class ParityTest : public DeviceComparison {
     return losses;
   }
 
-  // Of all shapes.
+  // Compares products of all shapes.
   void CompareProducts();
   void CompareConvolutions(const std::vector<Images>& all, double tolerance);
 };
@@ -158,8 +158,8 @@ std::string Name(const char* what, Shape shape) {
   return absl::StrCat(what, " of ", shape.rows, " x ", shape.cols);
 }
 
-// One value; odd; without rows; a row, a column; more rows, or columns, than
-// one block takes; large. With each number of values that fours leave over.
+// One value; odd; without rows; a row, a column; more rows or columns than one
+// block takes; large. All remainders of the number of values modulo 4 occur.
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes = {{1, 1},   {3, 5},    {0, 7},    {1, 1000},
                                {777, 1}, {33, 257}, {203, 33}, {6, 7}};
@@ -170,7 +170,7 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
-// And where the columns too come in fours: few, some, and many.
+// Also shapes with a multiple of 4 columns: few, some, and many.
 std::vector<Shape> ShapesWithFours() {
   std::vector<Shape> shapes = Shapes();
   shapes.insert(shapes.end(), {{700, 4}, {131, 64}, {70, 516}, {5, 1028}});
@@ -233,7 +233,7 @@ TEST_F(ParityTest, BiasAndSums) {
               backend->AddBias(x[0], x[1]);
             }));
   };
-  // Threads take several rows of fours.
+  // Each thread processes four columns of several rows.
   if (!DeviceIsSlow()) add_bias({2051, 1028});
   for (const Shape shape : ShapesWithFours()) {
     const auto [m, n] = shape;
@@ -328,8 +328,8 @@ TEST_F(ParityTest, Dropout) {
   }
 }
 
-// Along one axis: the places that a window takes, with as much padding behind
-// as before.
+// The number of positions of a window along one axis, with equal padding before
+// and after.
 int64_t Places(int64_t size, int64_t window, int64_t stride, int64_t pad) {
   return (size + 2 * pad - window) / stride + 1;
 }
@@ -342,7 +342,7 @@ Images MakeImages(int64_t m, int64_t height, int64_t width, int64_t channels,
   made.width = width;
   made.channels = channels;
   made.window_height = window;
-  // Never square, but where it is a pixel.
+  // Not square, unless it is one pixel.
   made.window_width = window > 1 ? window - 1 : 1;
   made.stride_height = stride;
   made.stride_width = stride;
@@ -353,8 +353,8 @@ Images MakeImages(int64_t m, int64_t height, int64_t width, int64_t channels,
   return {m, made, filters, groups};
 }
 
-// Padded as little as it takes for ceil(size / stride) places, with the odd one
-// behind (TensorFlow's SAME).
+// The minimum padding for ceil(size / stride) positions; if it is odd, the
+// additional element is after (TensorFlow's SAME).
 Images MakeSameImages(int64_t m, int64_t height, int64_t width,
                       int64_t channels, int64_t window, int64_t stride,
                       int64_t filters, int64_t groups) {
@@ -390,8 +390,8 @@ const std::vector<Images>& AllImages() {
       MakeImages(5, 6, 5, 7, 1, 1, 0, 9, 1),
       MakeImages(5, 6, 5, 8, 1, 2, 0, 4, 4),
       MakeImages(4, 12, 13, 2, 5, 2, 2, 3, 1),
-      // Channels that threads take by fours and by eights, with stride 1 and
-      // 2, in groups and depthwise.
+      // Channels that threads process four or eight at a time, with strides 1
+      // and 2, in groups and depthwise.
       MakeImages(3, 6, 5, 8, 3, 1, 1, 8, 1),
       MakeImages(2, 7, 6, 12, 3, 2, 1, 16, 1),
       MakeImages(3, 5, 5, 16, 3, 1, 1, 12, 2),
@@ -400,7 +400,8 @@ const std::vector<Images>& AllImages() {
       MakeImages(9, 6, 5, 8, 1, 1, 0, 16, 1),
       MakeImages(2, 9, 8, 4, 3, 1, 0, 3, 1),
       MakeImages(DeviceIsSlow() ? 1 : 33, 28, 28, 16, 5, 1, 2, 32, 1),
-      // More behind than before; and pixels behind that no window sees.
+      // More padding after than before; and pixels at the end that no window
+      // covers.
       MakeSameImages(3, 8, 10, 4, 3, 2, 6, 2),
       MakeSameImages(3, 7, 10, 4, 2, 3, 8, 1),
       MakeSameImages(2, 9, 6, 3, 4, 1, 5, 1),
@@ -408,9 +409,9 @@ const std::vector<Images>& AllImages() {
   return *all;
 }
 
-// With as many channels in a group as cuDNN gets convolutions of: several
-// strides, padding that is the same on both sides and that is not, groups; and
-// two that the emulated cuDNN refuses.
+// With enough channels per group that cuDNN is used: several strides, symmetric
+// and asymmetric padding, groups; and two convolutions that the emulated cuDNN
+// refuses.
 const std::vector<Images>& ImagesForCudnn() {
   static const auto* const all = new std::vector<Images>{
       MakeImages(3, 6, 5, 64, 3, 1, 1, 8, 1),
@@ -471,7 +472,7 @@ TEST_F(ParityTest, Convolutions) { CompareConvolutions(AllImages(), kSum); }
 
 TEST_F(ParityTest, ConvolutionsInTf32) {
   if (DeviceHasTheCpusBits() || DeviceIsSlow()) {
-    GTEST_SKIP() << "it does not know TF32";
+    GTEST_SKIP() << "the device has no TF32";
   }
   auto device = MakeDeviceUnderTest({.tf32 = true});
   ASSERT_TRUE(device.ok()) << device.status();
@@ -479,9 +480,9 @@ TEST_F(ParityTest, ConvolutionsInTf32) {
   CompareConvolutions(AllImages(), kTf32);
 }
 
-// run.sh knows those that run cuDNN's kernels by their names.
+// run.sh recognizes the tests that run cuDNN's kernels by their names.
 TEST_F(ParityTest, ConvolutionsByCudnn) {
-  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it has but one way";
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "the device has no cuDNN";
   auto device = MakeDeviceUnderTest({.tf32 = true});
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
@@ -489,8 +490,8 @@ TEST_F(ParityTest, ConvolutionsByCudnn) {
   CompareConvolutions(ImagesForCudnn(), kTf32);
 }
 
-// Those of ResNet-50, and one in groups: by cuDNN twice, by another backend's
-// cuDNN, and unfolded.
+// The convolutions of ResNet-50, and one in groups: with cuDNN twice, with
+// another backend's cuDNN, and unfolded.
 TEST_F(ParityTest, SameBitsByCudnn) {
   auto device = MakeDeviceUnderTest({.tf32 = true});
   ASSERT_TRUE(device.ok()) << device.status();
@@ -517,7 +518,7 @@ TEST_F(ParityTest, SameBitsByCudnn) {
     const Values x = Values::Random(m, images.window.input_size(), 1);
     const Values kernel = Values::Random(rows, images.filters, 2);
     const Values dy = Values::Random(m, convolution.output_size(), 3);
-    // y, the gradient by the kernel and that by x.
+    // Computes y and the gradients with respect to the kernel and to x.
     const auto run = [&](Backend* backend,
                          std::vector<std::vector<float>>* results) {
       std::vector<DeviceBuffer> buffers(6);
@@ -565,7 +566,7 @@ TEST_F(ParityTest, SameBitsByCudnn) {
   }
 }
 
-// The CPU rounds the same factors, and sums in another order.
+// The CPU rounds the same factors, but sums in another order.
 TEST_F(ParityTest, ProductsInSixteenBits) {
   for (const Precision precision :
        {Precision::kBfloat16, Precision::kFloat16}) {
@@ -576,7 +577,7 @@ TEST_F(ParityTest, ProductsInSixteenBits) {
     device_ = *std::move(device);
     CompareProducts();
     CompareConvolutions(AllImages(), kSum);
-    // What overflows, and what only just does not; subnormal numbers.
+    // Values that overflow, and that only just do not; subnormal numbers.
     Values x = Values::Random(5, 33, 1);
     x.values[3] = 65519;
     x.values[40] = -65520;
@@ -589,11 +590,12 @@ TEST_F(ParityTest, ProductsInSixteenBits) {
   }
 }
 
-// Products take the rounded copies that normalisation leaves beside its values,
-// to the same bits as where they round the values themselves; but for a slow
-// device, which rounds a few images at a time, and adds up as many products.
+// Products use the rounded copies that normalization stores beside its values,
+// with the same bits as if they rounded the values themselves. A slow device is
+// an exception: it rounds a few images at a time, and adds up the products of
+// these.
 TEST_F(ParityTest, RoundedCopiesOfFactors) {
-  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it rounds no factors itself";
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "the device rounds no factors";
   for (const Precision precision :
        {Precision::kBfloat16, Precision::kFloat16}) {
     SCOPED_TRACE(precision == Precision::kFloat16 ? "float16" : "bfloat16");
@@ -613,7 +615,7 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
         return *device_->Upload(values.values, values.rows, values.cols,
                                 buffers.back().get());
       };
-      // Normalised images of so many channels, which have a copy.
+      // Normalized images with `channels` channels, which have a rounded copy.
       const auto normalized = [&](int64_t size, int64_t channels,
                                   bool by_gradient, bool alone) {
         const ConstMatrix x =
@@ -700,7 +702,7 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
 
 TEST_F(ParityTest, Pools) {
   std::vector<Images> all = AllImages();
-  // As many places as a byte numbers, and more.
+  // As many window positions as a byte can number, and more.
   all.push_back(MakeSameImages(2, 20, 18, 4, 16, 3, 1, 1));
   all.push_back(MakeSameImages(2, 20, 18, 3, 17, 2, 1, 1));
   all.push_back(MakeSameImages(2, 20, 18, 4, 17, 2, 1, 1));
@@ -710,7 +712,7 @@ TEST_F(ParityTest, Pools) {
     const int64_t inputs = window.input_size();
     const int64_t outputs = window.output_places() * window.channels;
     Values x = Values::Random(m, inputs, 1);
-    // With equals in a window, and something that is not a number.
+    // With equal values in a window, and a NaN.
     for (float& value : x.values) value = std::round(value * 3);
     if (x.values.size() > 100) {
       x.values[50] = kNan;
@@ -737,7 +739,7 @@ TEST_F(ParityTest, Pools) {
 TEST_F(ParityTest, Normalization) {
   for (const Shape shape : ShapesWithFours()) {
     const auto [m, n] = shape;
-    // Far from 0, so that a careless variance shows.
+    // Far from 0, so that an inaccurate variance shows.
     Values x = Values::Random(m, n, 1);
     for (float& value : x.values) value += 100;
     if (m > 0) {
@@ -747,7 +749,7 @@ TEST_F(ParityTest, Normalization) {
                 backend->ColumnMoments(x[0], x[1], x[2]);
               }));
     }
-    // A variance that is not 0, of one row too.
+    // A variance that is not 0, even for one row.
     Values variance = Values::Random(1, n, 3);
     for (float& value : variance.values) value = value * value + 0.1f;
     Values mean = Values::Random(1, n, 4);
@@ -775,8 +777,8 @@ TEST_F(ParityTest, Normalization) {
                                                   x[7], dx);
               }));
     }
-    // What a relu lets pass is the same but near 0, where nothing comes: the
-    // values are quarters, and their mean is none.
+    // Device and CPU may disagree on what a ReLU passes only near 0, and no
+    // value gets there: the values are multiples of 1/4, and the mean is not.
     Values quarters = x, means = mean;
     for (float& value : quarters.values) value = std::round(value * 4) / 4;
     for (float& value : means.values) value = std::round(value * 4) / 4 + 0.1f;
@@ -789,7 +791,7 @@ TEST_F(ParityTest, Normalization) {
               backend->NormalizeColumnsGradient(x[0], norm, true, x[5], x[6],
                                                 x[7], x[5]);
             }));
-    // Of one value the variance is 0, and all is noise.
+    // The variance of one value is 0, and the result would be noise.
     if (n == 1) continue;
     Compare(Name("NormalizeRows", shape),
             {x, Values::Random(1, n, 5), Values::Random(1, n, 6),
@@ -836,7 +838,7 @@ TEST_F(ParityTest, Losses) {
   }
 }
 
-// The same operations twice give the same bits.
+// Repeating an operation gives the same bits.
 TEST_F(ParityTest, SameBitsEveryTime) {
   const std::vector<float> a = RandomValues(513 * 1021, 1);
   const std::vector<float> b = RandomValues(1021 * 257, 2);
@@ -861,7 +863,7 @@ TEST_F(ParityTest, SameBitsEveryTime) {
   }
 }
 
-// The loss of 100 steps of gradient descent, on the device beside the CPU.
+// The losses of 100 steps of gradient descent, on the device and the CPU.
 TEST_F(ParityTest, LossCurves) {
   const std::pair<const char*, std::vector<int64_t>> models[] = {
       {R"pb(layers { dense { units: 64 } }
@@ -894,7 +896,7 @@ TEST_F(ParityTest, LossCurves) {
     ASSERT_EQ(made.size(), steps_);
     ASSERT_EQ(expected.size(), steps_);
     for (size_t i = 0; i < made.size(); ++i) {
-      // Roundings add up, and grow, from step to step.
+      // Rounding differences accumulate and grow from step to step.
       EXPECT_NEAR(made[i], expected[i], 1e-2 * expected[i]) << "step " << i;
     }
     EXPECT_LT(made.back(), made.front());
@@ -902,10 +904,10 @@ TEST_F(ParityTest, LossCurves) {
   }
 }
 
-// Three replicas of a model on the device beside as many on the CPU, and twice
-// the same bits, whatever the threads did when.
+// Three replicas of a model on the device and as many on the CPU; two runs give
+// the same bits, whatever the timing of the threads.
 TEST_F(ParityTest, Replicas) {
-  if (!DeviceHasTwins()) GTEST_SKIP() << "there can be one at a time";
+  if (!DeviceHasTwins()) GTEST_SKIP() << "only one device can exist at a time";
   proto::Model config;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       R"pb(layers { conv2d { filters: 6 kernel_size: 3 padding: SAME } }

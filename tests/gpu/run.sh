@@ -1,24 +1,26 @@
 #!/bin/bash
-# Runs on a machine with a GPU what bundle.sh has put into this file's folder:
+# Runs the content of a bundle.sh folder, which contains this file, on a machine
+# with a GPU:
 #
-#   run.sh                  all that compares and checks, one part after the other
+#   run.sh                  all comparisons and checks, one part after the other
 #   run.sh PART...          those parts
 #   run.sh --at_once ...    the same, side by side: for a machine with many cores
-#   run.sh --benchmark      measures, beside PyTorch where that is installed
-#   run.sh --job FILE       trains that job, 2 ps and 2 workers on the GPU
+#   run.sh --benchmark      measures, also PyTorch if that is installed
+#   run.sh --job FILE       trains that job with 2 ps and 2 workers on the GPU
 #
-# Parts, those that tell most first:
+# Parts, most informative first:
 #
 #   clusters    2 ps and 2 workers train four example jobs, twice each
-#   parity      GPU beside CPU, operation by operation and in whole models
-#   blocking    the same with each kernel awaited (CUDA_LAUNCH_BLOCKING=1)
+#   parity      compares GPU and CPU, operation by operation and in whole models
+#   blocking    the same, waiting for each kernel (CUDA_LAUNCH_BLOCKING=1)
 #   memcheck, initcheck, synccheck, racecheck
-#               our kernels under compute-sanitizer; cuDNN's under memcheck alone
+#               our kernels under compute-sanitizer; cuDNN's only under memcheck
 #
-# Each part has a limit ($LIMIT seconds, or 300) and a log of its own (in $LOGS, if
-# that is set), and nothing of one keeps another from running. Exit code 0: all that ran went well.
-# A machine without a GPU runs nothing, and says so; where nvidia-smi shows one,
-# that is an error.
+# Each part has a timeout ($LIMIT seconds, default 300) and its own log (in
+# $LOGS, if that is set), and a failure of one part does not prevent the others
+# from running. The exit code is 0 if all parts that ran succeeded. Without a
+# GPU, nothing runs, and the output says so; if nvidia-smi shows a GPU, that is
+# an error.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 readonly here
@@ -27,7 +29,7 @@ readonly limit="${LIMIT:-300}"
 mkdir -p "$logs"
 readonly all=(clusters parity blocking memcheck initcheck synccheck racecheck)
 
-# cuBLAS and cuDNN may be there as Python packages alone.
+# cuBLAS and cuDNN may be installed only as Python packages.
 for folder in $(python3 -c '
 import glob, site, sys
 for path in {*site.getsitepackages(), site.getusersitepackages(), *sys.path}:
@@ -39,8 +41,8 @@ export LD_LIBRARY_PATH
 sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)"
 readonly sanitizer
 
-# sanitize TESTS TOOL OPTION...: all tests but those that match TESTS, and the
-# loss curves, which repeat the kernels of the rest.
+# sanitize TESTS TOOL OPTION...: runs all tests except those that match TESTS
+# and the loss curves, which repeat the kernels of the others.
 sanitize() {
   if [[ -z "$sanitizer" ]]; then
     echo "no case ran: compute-sanitizer is not installed"
@@ -57,15 +59,16 @@ run_part() {
   blocking) CUDA_LAUNCH_BLOCKING=1 timeout "$limit" "$here/gpu_parity_test" ;;
   memcheck) sanitize '' memcheck ;;
   synccheck) sanitize '*Cudnn*' synccheck ;;
-  # cuBLAS' kernels are not ours to judge, and racecheck ends with an internal
-  # error, which spoils the rest, where those for tensor cores run.
+  # cuBLAS's kernels are not under test, and those for tensor cores make
+  # racecheck fail with an internal error, which spoils the other results.
   racecheck)
     sanitize '*Cudnn*:*Tf32*:*SixteenBits*:*RoundedCopies*' \
       racecheck --kernel-name kernel_substring=holdfast
     ;;
-  # On Hopper cuBLAS' kernels for 16 bits write by the bulk copy engine (TMA),
-  # which initcheck does not see: it reports the columns that cublasGemmEx wrote
-  # as uninitialized when our Fold<1> reads them. memcheck reports nothing there.
+  # On Hopper, cuBLAS's kernels for 16 bits write with the bulk copy engine
+  # (TMA), which initcheck does not track: it reports the columns that
+  # cublasGemmEx wrote as uninitialized when our Fold<1> reads them. memcheck
+  # reports nothing there.
   initcheck) sanitize '*Cudnn*:*SixteenBits*:*RoundedCopies*' initcheck ;;
   *)
     echo "run.sh: no part $1; there are: ${all[*]}" >&2
@@ -74,7 +77,7 @@ run_part() {
   esac
 }
 
-# One part, its end in a file: seconds and exit code.
+# Runs one part, and writes its seconds and exit code to a file.
 time_part() {
   local begin="$SECONDS" code=0
   run_part "$1" >"$logs/$1.log" 2>&1 || code=$?

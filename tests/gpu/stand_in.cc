@@ -12,7 +12,7 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& products) {
-  // One for each precision, shared by all stand-ins of it.
+  // One CPU backend per precision, shared by all stand-ins.
   static std::map<Precision, std::unique_ptr<Backend>> cpus;
   std::unique_ptr<Backend>& cpu = cpus[products.precision];
   if (cpu == nullptr) {

@@ -1,13 +1,11 @@
-"""The models of gpu_benchmark in PyTorch: steps per second, best of the ways.
+"""The models of gpu_benchmark in PyTorch: steps per second, for each way of transfer.
 
-A step brings the parameters from pinned memory of the host to the GPU, computes
-forward and backward pass, and brings the gradients to pinned memory, as a worker
-of a parameter server does:
+A step copies the parameters from pinned host memory to the GPU, computes forward and backward
+pass, and copies the gradients to pinned memory, like a worker of a parameter server:
 
   plain         one after the other, in one stream
-  overlapped    each gradient by a stream of its own as soon as it is there, and
-                the parameters of the next step so too
-  resident      no transfers but the batch's: what PyTorch does without a server
+  overlapped    each gradient is copied in a separate stream as soon as it is ready
+  resident      only the batch is transferred, as in PyTorch without a server
 
 Usage: torch_benchmark.py [--seconds=3] [--models=mlp,...] [--types=float32,...]
                           [--ways=plain,...]
@@ -92,7 +90,7 @@ def pinned_like(tensor):
 
 
 class Steps:
-    """What a step does, by `way`."""
+    """Training steps of one model with one way of transfer."""
 
     def __init__(self, name, dtype, way, channels_last):
         make, batch, shape, classes = MODELS[name]

@@ -1,4 +1,4 @@
-// As bad_input_test.cc, in an asynchronous job.
+// Like bad_input_test.cc, in an asynchronous job.
 
 #include <string>
 
@@ -28,7 +28,7 @@ class AsynchronousBadInputTest : public BadInputTest {
                absl::StrCat(W(worker), "sequence: ", sequence, " ", more));
   }
 
-  // Has a push applied at both ps. What tells that it is spent.
+  // Has a push applied at both ps. Returns the report that the ticket is spent.
   std::string Apply(int worker, int sequence, const std::string& ticket) {
     std::string at[2];
     for (const int ps : {0, 1}) {
@@ -72,7 +72,7 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.TakeTicket",
        "<w1> sequence: 3",
-       {"FAILED_PRECONDITION", "push 3", "expected is push 2"}},
+       {"FAILED_PRECONDITION", "push 3", "expected push 2"}},
       {0,
        "Coordinator.TakeTicket",
        "<w1> spent { sequence: 77 }",
@@ -85,7 +85,8 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
        "Coordinator.TakeTicket",
        "<w1> spent { sequence: 1 loss: nan }",
        {"INVALID_ARGUMENT", "spent[0].loss"}},
-      // What is out is not forgotten, whatever is said of it.
+      // A ticket that is handed out is not forgotten, whatever the worker
+      // claims.
       {0,
        "Coordinator.TakeTicket",
        "<w1> sequence: 1 acked_through: 18446744073709551615",
@@ -124,7 +125,7 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Shard.Apply",
        "<w1> sequence: 3 scalars {}",
-       {"FAILED_PRECONDITION", "expected is push 1"}},
+       {"FAILED_PRECONDITION", "expected push 1"}},
       {0,
        "Shard.Apply",
        "<w1> sequence: 18446744073709551615 scalars {}",
@@ -142,7 +143,7 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> sequence: 1 step: 3 num_parts: 1",
        {"FAILED_PRECONDITION", "step 3", "at step 0"}},
 
-      // Forged in the coordinator's name.
+      // Forged requests in the coordinator's name.
       {0,
        "Shard.Hold",
        Sender("ps", 0, 0, 1) + "number: 1",
@@ -173,7 +174,7 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
   });
 
   const std::string first_spent = Apply(0, 1, first);
-  // Worker 1 has computed on the version before: staleness 1.
+  // Worker 1 has computed on the previous version: staleness 1.
   Push(1, 0, 1, Threes(6), Threes(1));
   const std::string second_spent = Apply(1, 1, second);
   EXPECT_THAT(TakeTicket(0, 2, first_spent + "}"),
@@ -201,7 +202,8 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
   EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
 }
 
-// A worker that tells as spent what no shard has applied harms itself alone.
+// A worker that reports a ticket as spent without an applied push harms only
+// itself.
 TEST_F(AsynchronousBadInputTest, AFalseClaimEndsItsWorker) {
   std::string ticket = TakeTicket(0, 1, "");
   EXPECT_THAT(TakeTicket(1, 1, ""), HasSubstr("ticket { index: 1"));
@@ -210,10 +212,11 @@ TEST_F(AsynchronousBadInputTest, AFalseClaimEndsItsWorker) {
                     HasSubstr("push 1 of /job:worker/task:1"),
                     HasSubstr("applied by /job:ps/task:0")));
   EXPECT_THAT(TakeTicket(1, 2, ""), HasSubstr("verdict: FENCED"));
-  EXPECT_THAT(Ask(0, "Coordinator.RenewLease", W(1)), HasSubstr("shut out"));
+  EXPECT_THAT(Ask(0, "Coordinator.RenewLease", W(1)),
+              HasSubstr("has been fenced"));
   EXPECT_THAT(Ask(0, "Coordinator.GetStatus", ""),
               AllOf(HasSubstr("phase: TRAINING"), Not(HasSubstr("accepted"))));
-  // The other one does all, with the ticket that came back.
+  // The other worker does everything, with the ticket that came back.
   for (int sequence = 1; sequence <= 2; ++sequence) {
     Push(0, 0, sequence, Ones(6), Ones(1));
     const std::string spent = Apply(0, sequence, ticket);

@@ -1,6 +1,6 @@
-// Every RPC, given what it should not be given: each is answered with an error
-// that names the thing, the daemons live on, and the training around it ends
-// with the values that were calculated by hand.
+// Every RPC with bad input: each is answered with an error that names the
+// cause, the daemons keep running, and the training meanwhile ends with values
+// that were calculated by hand.
 
 #include <string>
 
@@ -20,22 +20,22 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A push of worker 1 with the tensor `fields`, which must be refused: its
-// number is far from those of its real pushes.
+// A push of worker 1 with the tensor `fields`, which must be refused. Its
+// sequence number is far from those of the real pushes.
 std::string PushOf(const std::string& fields) {
   return "<w1> sequence: 50 num_parts: 1 step: 1 tensors { " + fields + " }";
 }
 
 TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
   TrainStep(0, 1);
-  // While worker 0 waits for its partner in step 1:
+  // The calls are made while worker 0 waits for worker 1 in step 1.
   Push(0, 1, 2, Ones(6), Ones(1));
   EXPECT_THAT(Contribute(0, 1, 2, 0), HasSubstr("OK"));
 
   const std::string six = "data: '" + Ones(6) + "' ";
   const std::string w = "variable: 'w' shape: [2, 3] dtype: FLOAT32 ";
   Try({
-      // Who asks.
+      // Wrong senders.
       {0,
        "Shard.Push",
        "sequence: 1 num_parts: 1",
@@ -89,7 +89,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0, "Shard.Fence", "", {"INVALID_ARGUMENT", "sender", "lives"}},
       {0, "Shard.Resolve", "", {"INVALID_ARGUMENT", "sender", "lives"}},
 
-      // In which generation.
+      // Wrong generations.
       {0,
        "Shard.Push",
        "<w1 of 0>sequence: 9 step: 1 num_parts: 1",
@@ -111,7 +111,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1 of 2>sequence: 9",
        {"OK", "verdict: ABORTED"}},
 
-      // In which life.
+      // Wrong lives.
       {0,
        "Coordinator.RenewLease",
        "<next w1>",
@@ -139,7 +139,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<next w1>result { step: 1 }",
        {"NOT_FOUND"}},
 
-      // As what.
+      // Wrong kinds of tasks.
       {0,
        "Shard.Push",
        Sender("client", 0, 1, 1) + "sequence: 1 step: 1 num_parts: 1",
@@ -184,7 +184,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
                     kProtocolVersion, " num_ps: 5 num_workers: 2"),
        {"FAILED_PRECONDITION", "5 ps"}},
 
-      // Which part of which push.
+      // Wrong parts of pushes.
       {0,
        "Shard.Push",
        "<w1> sequence: 0 step: 1 num_parts: 1",
@@ -222,7 +222,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> sequence: 18446744073709551615 step: 1 num_parts: 1",
        {"/job:worker/task:1", "18446744073709551615"}},
 
-      // With which tensors.
+      // Wrong tensors.
       {0,
        "Shard.Push",
        PushOf("shape: [2, 3] dtype: FLOAT32 " + six),
@@ -291,7 +291,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> sequence: 50 step: 1 num_parts: 1",
        {"\"w\"", "0 of 6 elements"}},
 
-      // Pulls of nonsense.
+      // Wrong pulls.
       {0,
        "Shard.Pull",
        "<w1> ranges {}",
@@ -346,11 +346,11 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"NOT_FOUND", "version 99"}},
       {0, "Shard.Unpin", "<w1> pin: 18446744073709551615", {"OK"}},
 
-      // Forged in the coordinator's name: it would do what it says.
+      // Forged requests in the coordinator's name, which the ps would obey.
       {0,
        "Shard.Restore",
        Sender("ps", 0, 0, 1) + "declaration {}",
-       {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
+       {"INVALID_ARGUMENT", "declaration.variables: must have at least one"}},
       {0,
        "Shard.Restore",
        Sender("ps", 0, 0, 2) + "slices { variable: 'w' size: 3 }" +
@@ -393,7 +393,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.Declare",
        "<w1> declaration {}",
-       {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
+       {"INVALID_ARGUMENT", "declaration.variables: must have at least one"}},
       {0,
        "Coordinator.Declare",
        "<w1>" + absl::StrReplaceAll(kDeclaration, {{"name: \"w\"", ""}}),
@@ -510,7 +510,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "Coordinator.Contribute",
        "<w1> sequence: 18446744073709551615 step: 1 seat: 1",
        {"/job:worker/task:1", "18446744073709551615"}},
-      // Of what no shard holds.
+      // Contributions that no shard holds.
       {0,
        "Coordinator.Contribute",
        "<w1> sequence: 2 step: 1 seat: 1 examples: 100",
@@ -529,7 +529,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> result { accuracy: inf }",
        {"INVALID_ARGUMENT", "result.accuracy"}},
 
-      // What a synchronous job by step does not have.
+      // Calls that do not apply to a synchronous job by step.
       {0,
        "Coordinator.TakeTicket",
        "<w1> sequence: 50",
@@ -547,7 +547,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> lives { worker { job: 'worker' } incarnation: 1 }",
        {"PERMISSION_DENIED", "/job:ps/task:0"}},
 
-      // The wrong ps.
+      // Calls to the wrong ps.
       {1, "Coordinator.TakeTicket", "<w1>", {"FAILED_PRECONDITION"}},
       {1,
        "Coordinator.Register",
@@ -627,7 +627,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
   EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
 }
 
-// A pull that is parked when its caller gives up is answered to nobody.
+// A parked pull whose caller has given up is never answered.
 TEST_F(BadInputTest, ACallerThatHasGoneDisturbsNobody) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Ask(0, "Shard.Pull",
@@ -651,14 +651,14 @@ TEST_F(BadInputTest, BytesThatAreNoMessage) {
   for (const char* method :
        {"/holdfast.proto.Shard/Push", "/holdfast.proto.Shard/Pull",
         "/holdfast.proto.Coordinator/Contribute"}) {
-    // A field of length 127 that is not there.
+    // A field of length 127 whose bytes are missing.
     EXPECT_FALSE(ps0_.CallBytes(method, "\x0a\x7f", kPatience).ok());
   }
   EXPECT_EQ(ps0_.CallBytes("/holdfast.proto.Shard/Explode", "", kPatience)
                 .status()
                 .code(),
             absl::StatusCode::kUnimplemented);
-  // Beyond 16 MiB.
+  // More than 16 MiB.
   EXPECT_EQ(ps0_.CallBytes("/holdfast.proto.Shard/Push",
                            std::string(20 << 20, 'x'), kPatience)
                 .status()

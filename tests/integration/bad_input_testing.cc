@@ -55,14 +55,14 @@ BadInputTest::BadInputTest(const std::string& declaration, bool gives_values)
             absl::StrCat(Sender("worker", worker, 0, 0), "nonce: ", worker + 1,
                          RegisterRest()));
     EXPECT_THAT(answer, HasSubstr("generation: 1"));
-    // It begins at random.
+    // Incarnations are random.
     const std::vector<std::string> words = absl::StrSplit(answer, ' ');
     EXPECT_EQ(words[1], "incarnation:");
     EXPECT_TRUE(absl::SimpleAtoi(words[2], &incarnations_[worker])) << answer;
   }
   EXPECT_THAT(Ask(0, "Coordinator.Declare", absl::StrCat(W(0), declaration)),
               HasSubstr("OK"));
-  // Parked until ps 1 has joined and made its variables.
+  // Parked until ps 1 has joined and created its variables.
   EXPECT_THAT(Ask(0, "Coordinator.GetPlacement",
                   absl::StrCat(W(0), "wait_ms: 30000",
                                gives_values ? " values_given_through: 0" : "")),
@@ -100,7 +100,7 @@ void BadInputTest::Push(int worker, int step, int sequence,
           w, "' } tensors { variable: 'b' dtype: FLOAT32 data: '", b, "' }"));
   EXPECT_THAT(answer, HasSubstr("OK generation: 1"));
   held_[{worker, sequence}] = ReceiptIn(answer);
-  // Nothing of it is for ps 1.
+  // Nothing of this push is for ps 1.
   EXPECT_THAT(Ask(1, "Shard.Push", id), HasSubstr("OK generation: 1"));
 }
 

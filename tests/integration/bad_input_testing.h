@@ -1,5 +1,5 @@
-// What the tests of bad input share: a job of two workers that trains while
-// somebody makes calls that must be refused.
+// Shared by the tests of bad input: a job of two workers that trains while
+// calls are made that must be refused.
 #ifndef HOLDFAST_TESTS_INTEGRATION_BAD_INPUT_TESTING_H_
 #define HOLDFAST_TESTS_INTEGRATION_BAD_INPUT_TESTING_H_
 
@@ -18,8 +18,8 @@
 
 namespace holdfast {
 
-// Round robin over two ps: "w" and "b" are on ps 0, "frozen" is on ps 1. Two
-// workers, both needed for a step.
+// Variables are placed round-robin on two ps: "w" and "b" on ps 0, "frozen" on
+// ps 1. Every step needs both of the two workers.
 inline constexpr char kDeclaration[] = R"pb(
   declaration {
     variables {
@@ -52,24 +52,23 @@ inline constexpr char kDeclaration[] = R"pb(
 std::string Sender(const std::string& job, int index, uint64_t incarnation,
                    int generation);
 
-// `count` float32 of 1 (0x3f800000) or 3 (0x40400000), little-endian, as the
-// textproto of bytes.
+// `count` float32 values of 1 (0x3f800000) or 3 (0x40400000), little-endian, as
+// bytes in a textproto.
 std::string Ones(int count);
 std::string Threes(int count);
 
-// The number behind "receipt: ", 0 where there is none.
+// The number after "receipt: ", or 0 if there is none.
 uint64_t ReceiptIn(const std::string& answer);
 
-// A case of a table: `request` to `method` of ps `ps`.
+// One test case: a call of `method` of `ps` with `request`.
 struct BadCall {
   int ps;
   const char* method;
-  // A textproto. Of the words in angle brackets, <w0> and <w1> stand for the
-  // right senders worker 0 and 1, <i0> for the incarnation of worker 0, <w1 of
-  // 2> for worker 1 in generation 2, and <next w1> for a life of it that is not
-  // known.
+  // A textproto with placeholders: <w0> and <w1> stand for the valid senders
+  // worker 0 and 1, <i0> for the incarnation of worker 0, <w1 of 2> for worker
+  // 1 in generation 2, and <next w1> for an unknown life of worker 1.
   std::string request;
-  // Code and parts of the message, or, where the answer is no error, of the
+  // The status code, and parts of the message or, if the call succeeds, of the
   // response.
   std::vector<const char*> expected;
 };
@@ -87,13 +86,14 @@ class BadInputTest : public testing::Test {
   std::string Ask(int ps, absl::string_view method, const std::string& request,
                   absl::Duration timeout = kPatience);
 
-  // A whole, right push of `worker` to both ps, for `step`.
+  // Sends a complete, valid push of `worker` for `step` to both ps.
   void Push(int worker, int step, int sequence, const std::string& w,
             const std::string& b);
 
   std::string Contribute(int worker, int step, int sequence, int wait_ms);
 
-  // Worker 0 pushes ones and worker 1 threes: the step's mean is 2.
+  // Trains one step: worker 0 pushes ones and worker 1 pushes threes, so the
+  // mean is 2.
   void TrainStep(int step, int sequence);
 
   std::string Pull(int ps, int version, const std::string& ranges);
@@ -103,9 +103,9 @@ class BadInputTest : public testing::Test {
   TestCluster cluster_;
   RawClient ps0_;
   RawClient ps1_;
-  // Of the workers.
+  // Indexed by worker.
   uint64_t incarnations_[2] = {};
-  // By worker and sequence: the receipt of ps 0.
+  // Receipts of ps 0, keyed by worker and sequence.
   std::map<std::pair<int, int>, uint64_t> held_;
 };
 

@@ -1,4 +1,4 @@
-// As bad_input_test.cc, while the chief gives first values.
+// Like bad_input_test.cc, while the chief gives first values.
 
 #include <string>
 
@@ -60,7 +60,7 @@ TEST_F(GivenBadInputTest, TrainingBeginsWithTheDeclaredValues) {
        "<w1> tensors { variable: 'w' data: '" + Ones(5) + "' }",
        {"INVALID_ARGUMENT",
         "variable \"w\": 20 bytes from element 0, expected "
-        "is the range of 6 elements"}},
+        "the range of 6 elements"}},
       {0,
        "Shard.Give",
        "<w1> tensors { variable: 'w' }",
@@ -92,7 +92,7 @@ TEST_F(GivenBadInputTest, TrainingBeginsWithTheDeclaredValues) {
        "<w1> tensors { variable: 'none' }",
        {"INVALID_ARGUMENT",
         "variable \"none\": they are not given on this ps"}},
-      // Nothing is there before all values are.
+      // No variable exists before all values are given.
       {0,
        "Shard.Push",
        "<w1> sequence: 1 num_parts: 1",
@@ -114,7 +114,7 @@ TEST_F(GivenBadInputTest, TrainingBeginsWithTheDeclaredValues) {
         "variable \"w\": given.sha256[0]: not 64 "
         "lower-case hexadecimal digits"}},
       {0, "Shard.Give", "<w1>", {"OK", "wanted { variable: \"w\" size: 6 }"}},
-      // Ps 1 lacks nothing, and takes nothing.
+      // Ps 1 has all of its values, and ignores these.
       {1, "Shard.Give", "<w1> " + w, {"OK generation: 1"}},
       {0, "Shard.Give", "<w1> " + w, {"OK generation: 1"}},
       {0, "Shard.Give", "<w0> " + others, {"OK generation: 1"}},

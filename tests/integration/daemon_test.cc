@@ -1,5 +1,4 @@
-// The ps daemon as a process: what it makes of its command line, and how it
-// ends.
+// The ps daemon as a process: its command line, and how it ends.
 
 #include "common/process/daemon.h"
 
@@ -27,10 +26,10 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr char kPsServer[] = "ps_server/ps_server";
 constexpr char kTestWorker[] = "tests/integration/test_worker";
 
-// More steps than a test lives.
+// More steps than a test can make.
 constexpr uint64_t kForever = 1000000000;
 
-// What is wrong is tests/usage/cases/daemons.txt.
+// Wrong command lines are in tests/usage/cases/daemons.txt.
 TEST(UsageTest, WrongUseIsOneLine) {
   const std::string cluster = R"({"ps": ["a:1"], "worker": ["b:1"]})";
   for (const std::vector<std::string>& args :
@@ -82,7 +81,7 @@ class DaemonTest : public testing::Test {
     EXPECT_EQ(process->Wait(kPatience), exit_code) << process->Output();
     EXPECT_THAT(process->Output(), HasSubstr(reason));
   }
-  // A ps that names, in its last line, itself and `reason`.
+  // Expects that the last line of the ps names itself and `reason`.
   void ExpectPsEnd(uint32_t index, int exit_code, const std::string& reason) {
     ExpectEnd(ps_[index].get(), exit_code, reason);
     const std::vector<std::string> lines =
@@ -98,7 +97,7 @@ class DaemonTest : public testing::Test {
 };
 
 TEST_F(DaemonTest, EverybodyExits0WhenTheJobIsDone) {
-  // Each waits for those that start after it.
+  // Each task waits for those that start after it.
   StartWorker(1, 5);
   StartPs(1);
   StartWorker(0, 5);
@@ -108,7 +107,7 @@ TEST_F(DaemonTest, EverybodyExits0WhenTheJobIsDone) {
   EXPECT_THAT(ps_[1]->Output(),
               HasSubstr(absl::StrCat("/job:ps/task:1 listening on ",
                                      *spec_.Address({kPsJob, 1}))));
-  // The default is what this machine has.
+  // The default limit depends on this machine's memory.
   EXPECT_THAT(ps_[0]->Output(),
               testing::ContainsRegex("may take [1-9][0-9]* bytes of memory"));
 }
@@ -163,7 +162,7 @@ TEST_F(DaemonTest, APortInUse) {
   ASSERT_TRUE(ps_[0]->AwaitOutput("listening", kPatience));
   Process other(kPsServer, {"--task_index=0",
                             absl::StrCat("--cluster_spec=", spec_.ToJson())});
-  // Whoever holds it may be on its way out.
+  // The process that holds the port may be about to end.
   EXPECT_EQ(other.Wait(kPatience), kExitRestart);
   EXPECT_THAT(other.Output(), AllOf(HasSubstr("/job:ps/task:0"),
                                     HasSubstr(*spec_.Address({kPsJob, 0})),
@@ -182,7 +181,7 @@ TEST_F(DaemonTest, APsOfAnotherClusterIsRefused) {
   ExpectEnd(&ps, kExitUsage, "2 ps and 1 worker tasks");
 }
 
-// The job may go on from there.
+// A supervisor restarts the ps, so that the job can continue.
 TEST_F(DaemonTest, APsWithACheckpointDirectoryIsToldToStop) {
   Process ps(kPsServer,
              {"--task_index=0", absl::StrCat("--cluster_spec=", spec_.ToJson()),
@@ -193,7 +192,8 @@ TEST_F(DaemonTest, APsWithACheckpointDirectoryIsToldToStop) {
 }
 
 TEST_F(DaemonTest, TheSecondSignalEndsItAtOnce) {
-  // A job that nobody but a silent worker could end: ps 0 waits a lease for it.
+  // Only a silent worker could end this job: ps 0 waits for it until its lease
+  // expires.
   StartAll(kForever);
   AwaitTraining();
   worker_[1]->Signal(SIGSTOP);

@@ -1,5 +1,5 @@
-// What a worker, as a process, makes of --device. CUDA_VISIBLE_DEVICES hides
-// GPUs, so that a machine with one gives the same.
+// The flag --device of a worker process. CUDA_VISIBLE_DEVICES hides GPUs, so
+// that the results are the same on a machine with a GPU.
 
 #include <cstdio>
 #include <fstream>
@@ -23,7 +23,7 @@ using testing::StartsWith;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Why there is no GPU, as this build says it: a regular expression.
+// A regular expression for the reason that this build gives for having no GPU.
 #ifdef HOLDFAST_WITH_CUDA
 constexpr bool kWithCuda = true;
 constexpr char kNoGpu[] = "NVIDIA driver|no CUDA-capable device";
@@ -48,7 +48,7 @@ class DeviceTest : public testing::Test {
   static void Write(const std::string& name, const std::string& content) {
     std::ofstream(Path(name), std::ios::binary | std::ios::trunc) << content;
   }
-  // With `more` in its data.
+  // Writes the job with `more` in its data.
   static void WriteJob(const std::string& more) {
     Write("job",
           absl::StrCat("name: 'tiny' model { sequential { layers { flatten {} "
@@ -71,7 +71,7 @@ class DeviceTest : public testing::Test {
         {"CUDA_VISIBLE_DEVICES="});
   }
 
-  // A worker that ends with exit code 2 and one line. Returns the line.
+  // Runs a worker that must exit with code 2 and one line. Returns the line.
   static std::string UsageErrorOf(const std::string& device) {
     Process worker = StartWorker(device);
     EXPECT_EQ(worker.Wait(kPatience), 2) << device << ": " << worker.Output();
@@ -97,7 +97,7 @@ TEST_F(DeviceTest, WhatIsNoDeviceIsAnError) {
   for (const char* device : {"gpu", "cuda", "CPU", ""}) {
     EXPECT_THAT(UsageErrorOf(device),
                 HasSubstr(absl::StrCat("--device=", device,
-                                       ": there are auto, cpu, cuda:0")));
+                                       ": it must be auto, cpu, cuda:0")));
   }
   for (const char* device : {"cuda:", "cuda:-1", "cuda:one"}) {
     EXPECT_THAT(UsageErrorOf(device),
@@ -107,7 +107,7 @@ TEST_F(DeviceTest, WhatIsNoDeviceIsAnError) {
 
 TEST_F(DeviceTest, AutoTakesTheCpuAndSaysWhy) {
   Process worker = StartWorker("auto");
-  // Said before it looks for the cluster, which is not there.
+  // Logged before the worker looks for the cluster, which does not exist.
   ASSERT_TRUE(worker.AwaitOutput("computing on the CPU: ", kPatience))
       << worker.Output();
   ASSERT_TRUE(worker.AwaitOutput("examples to train on", kPatience))
@@ -118,7 +118,7 @@ TEST_F(DeviceTest, AutoTakesTheCpuAndSaysWhy) {
   const std::string line =
       output.substr(begin, output.find('\n', said) - begin);
   EXPECT_THAT(line, ContainsRegex(kNoGpu));
-  // A warning, but where nobody can expect a GPU.
+  // A warning, except in a build that cannot use a GPU.
   EXPECT_EQ(line[0], kWithCuda ? 'W' : 'I') << line;
 }
 

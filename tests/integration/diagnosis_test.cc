@@ -1,6 +1,6 @@
-// What keeps a task from a ps, each cause with a real listener: what the
-// library finds, what commands say and how soon, and which of it ends a daemon
-// (docs/operating/diagnosis.md).
+// Reasons why a task cannot reach a ps, each with a real listener: what the
+// library finds, what commands report and how soon, and which causes end a
+// daemon (docs/operating/diagnosis.md).
 
 #include "common/rpc/diagnosis.h"
 
@@ -38,7 +38,7 @@ namespace {
 using testing::HasSubstr;
 using Kind = Diagnosis::Kind;
 
-// Within which an operator learns what is wrong.
+// The time within which an operator learns what is wrong.
 constexpr absl::Duration kSoon = absl::Seconds(5);
 
 constexpr char kHttp[] =
@@ -48,7 +48,8 @@ constexpr char kSsh[] = "SSH-2.0-OpenSSH_9.2p1\r\n";
 const Identity kPs0 = {kTraining, {kPsJob, 0}};
 const Identity kWorker0 = {kTraining, {kWorkerJob, 0}};
 
-// Takes connections, and answers whoever has spoken with the same few words.
+// Accepts connections, and sends a fixed answer to every peer that has sent
+// something.
 class Listener {
  public:
   enum class Then { kClose, kHold };
@@ -82,11 +83,11 @@ class Listener {
       held_.push_back(taken);
       if (then_ == Then::kHold) continue;
       char heard[4096];
-      // A connection without a word is closed by its other side.
+      // A connection on which nothing is sent is closed by the peer.
       if (recv(taken, heard, sizeof(heard), 0) > 0) {
         send(taken, answer_.data(), answer_.size(), MSG_NOSIGNAL);
       }
-      // Not closed: what was not read would have the answer thrown away.
+      // Not closed: unread data would make the kernel discard the answer.
       shutdown(taken, SHUT_WR);
     }
   }
@@ -95,7 +96,7 @@ class Listener {
   const std::string answer_;
   const Then then_;
   int fd_;
-  // Of the thread.
+  // Used only by the thread.
   std::vector<int> held_;
   std::thread thread_;
 };
@@ -106,13 +107,13 @@ Credentials Read(const std::string& folder) {
   return *credentials;
 }
 
-// Of an authority that no other task knows.
+// Writes certificates of an authority that no other task trusts.
 std::string StrangersFolder(const Identity& identity) {
   static const auto* const stranger = new CertificateAuthority(MakeAuthority());
   return WriteFolder(*stranger->Issue(SoundRequest(identity)), *stranger);
 }
 
-// Of that authority, but with trust in the usual one.
+// Writes certificates of that authority that also trust the usual one.
 std::string HalfAStrangersFolder(const Identity& identity) {
   const std::string folder = StrangersFolder(identity);
   std::ofstream file(folder + "/ca.crt", std::ios::app);
@@ -120,7 +121,7 @@ std::string HalfAStrangersFolder(const Identity& identity) {
   return folder;
 }
 
-// All that can be at an address.
+// Everything that can be found at an address.
 struct Places {
   const std::string nobody = UnusedAddress();
   const std::string no_such_host = "nobody.invalid:2222";
@@ -147,20 +148,20 @@ constexpr char kUnresolved[] =
 constexpr char kHttpThere[] =
     "an HTTP server answers there, not a ps (\"HTTP/1.1 400 Bad Request\")";
 constexpr char kSshThere[] =
-    "another protocol is spoken there, not that of a ps: "
+    "the server there speaks another protocol than a ps: "
     "\"SSH-2.0-OpenSSH_9.2p1\"";
-constexpr char kSpeaksTls[] = "it speaks TLS, and here is no --tls_dir";
+constexpr char kSpeaksTls[] = "it uses TLS, but this task has no --tls_dir";
 constexpr char kSpeaksPlainly[] =
-    "it does not speak TLS, and here is a --tls_dir";
+    "it does not use TLS, but this task has --tls_dir";
 constexpr char kStranger[] =
     "its certificate is not accepted by the ca.crt of --tls_dir here: ";
 constexpr char kOtherTraining[] =
-    "it belongs to another training: its certificate is that of "
-    "holdfast://other/ps/0, expected is holdfast://mnist/ps/0";
+    "it belongs to another training: its certificate names "
+    "holdfast://other/ps/0, expected holdfast://mnist/ps/0";
 constexpr char kOtherPs[] = "another task answers there, /job:ps/task:1: ";
 constexpr char kOtherPsByCertificate[] =
-    "another task answers there: its certificate is that of "
-    "holdfast://mnist/ps/1, expected is holdfast://mnist/ps/0";
+    "another task answers there: its certificate names "
+    "holdfast://mnist/ps/1, expected holdfast://mnist/ps/0";
 
 TEST(DiagnosisTest, EachCauseIsTold) {
   const Places places;
@@ -184,9 +185,9 @@ TEST(DiagnosisTest, EachCauseIsTold) {
       {places.closing.address(), none, Kind::kUnclear,
        "connections are closed without an answer"},
       {places.silent.address(), none, Kind::kUnclear,
-       "a connection is accepted, but nothing is said on it"},
+       "connections are accepted, but the peer sends nothing"},
       {places.silent.address(), worker, Kind::kUnclear,
-       "a connection is accepted, but nothing is said on it"},
+       "connections are accepted, but the peer sends nothing"},
       {places.tls.address(0), none, Kind::kPassing, kSpeaksTls},
       {places.plain.address(0), worker, Kind::kPassing, kSpeaksPlainly},
       {places.strangers.address(0), worker, Kind::kPassing, kStranger},
@@ -221,7 +222,7 @@ TEST(DiagnosisTest, WhoAnswersIsAnotherOnlyWhereItSaysSo) {
       JudgeHealthCheck(NoSuchService(ps_1.ToString(), {kPsJob, 12}), 1);
   EXPECT_EQ(other.kind, Kind::kMistake);
   EXPECT_EQ(other.found, (TaskId{kPsJob, 12}));
-  // As a ps said that had no such service yet.
+  // The answer of a ps of a version without this service.
   const Diagnosis older = JudgeHealthCheck(
       absl::NotFoundError("no such service: /job:ps/task:1"), 1);
   EXPECT_EQ(older.kind, Kind::kUnclear);
@@ -240,12 +241,12 @@ TEST(DiagnosisTest, ALookThatIsNotNeededAnyMoreEnds) {
   EXPECT_LT(SteadyNow() - begun, absl::Seconds(1));
 }
 
-// A command, or a daemon, and what becomes of it.
+// A command or a daemon, and its expected outcome.
 struct Run {
   std::vector<std::string> args;
-  // Part of a line.
+  // Part of an output line.
   std::string cause;
-  // -1: it goes on.
+  // -1: the process keeps running.
   int exit_code;
 };
 
@@ -264,7 +265,7 @@ int CountOf(const std::string& part, const std::string& text) {
          1;
 }
 
-// Runs all of them at a time.
+// Runs all of them at once.
 void Try(const char* program, const std::vector<Run>& runs) {
   const absl::Time begun = SteadyNow();
   std::vector<std::unique_ptr<Process>> processes;
@@ -285,7 +286,7 @@ void Try(const char* program, const std::vector<Run>& runs) {
     const std::string output = process.Output();
     const auto lines = LinesWith(output, runs[i].cause);
     ASSERT_EQ(lines.size(), 1) << output;
-    // Once by its place, where it is not told where that should be.
+    // The line names ps 0 once, unless it states where ps 0 should be.
     if (!absl::StrContains(lines[0], "the ClusterSpec here")) {
       EXPECT_EQ(CountOf("/job:ps/task:0", lines[0]), 1) << lines[0];
     }
@@ -324,9 +325,9 @@ TEST(CommandTest, TellsAtOnceWhatKeepsItFromThePs) {
            "/job:ps/task:0 and /job:ps/task:1 have the same address: "
            "localhost:7001 and 127.0.0.1:7001",
            2},
-          // Not certain: it is tried until the end.
+          // Not certain, so the command tries until its timeout.
           {save(places.silent.address(), {"--timeout=3s"}),
-           "a connection is accepted, but nothing is said on it", 1},
+           "connections are accepted, but the peer sends nothing", 1},
       });
 }
 
@@ -343,10 +344,10 @@ class DaemonDiagnosisTest : public testing::Test {
     }();
     return {"--job_name=worker", "--task_index=0", "--job=" + job,
             "--ps_hosts=" + ps, "--worker_hosts=" + UnusedAddress(),
-            // For a ps that is not on this machine.
+            // Needed for a ps that is not on this machine.
             tls_dir.empty() ? "--insecure" : "--tls_dir=" + tls_dir};
   }
-  // Of index 1.
+  // The command line of ps 1.
   static std::vector<std::string> Ps(const std::string& ps_0,
                                      const std::string& tls_dir = "") {
     return {"--task_index=1",
@@ -375,7 +376,7 @@ TEST_F(DaemonDiagnosisTest, AWorkerWaitsOrExits2) {
           {Worker(swapped),
            absl::StrCat("/job:ps/task:1 (", three.address(2),
                         "): another task answers there, /job:ps/task:2: the "
-                        "ClusterSpecs name the ps in different orders, or an "
+                        "ClusterSpecs list the ps in different orders, or an "
                         "address is wrong; the ClusterSpec here has "
                         "/job:ps/task:2 at ",
                         three.address(1)),

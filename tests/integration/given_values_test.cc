@@ -1,5 +1,6 @@
-// First values that a worker gives, on daemons that are processes: the same end
-// for any number of ps, also where one dies before it has saved anything.
+// First values that a worker gives, with daemons as processes: the result is
+// the same for any number of ps, even if a ps dies before it has saved
+// anything.
 
 #include <signal.h>
 
@@ -31,7 +32,7 @@ using testing::HasSubstr;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 absl::Time Soon() { return SteadyNow() + kPatience; }
 
-// "large" has three ranges, and is cut inside them.
+// "large" has three ranges, and slices divide ranges.
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "large"
@@ -119,7 +120,7 @@ class GivenValuesTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status;
     return values;
   }
-  // One step, whose gradient is a tenth of the values.
+  // Makes one step, whose gradient is a tenth of the values.
   absl::Status Step(Cluster* cluster, const Parameters& at) {
     std::vector<std::vector<float>> gradients(2);
     for (size_t v = 0; v < gradients.size(); ++v) {
@@ -137,7 +138,7 @@ class GivenValuesTest : public testing::Test {
     }
     return push->Await(Soon()).status();
   }
-  // To the end, from whatever step; the digest of the values.
+  // Trains from the current step to the end. Returns the digest of the values.
   std::string Train(Cluster* cluster) {
     Parameters values = Pull(cluster, 0);
     while (values.version.value() < declaration_.total_steps()) {
@@ -161,7 +162,7 @@ class GivenValuesTest : public testing::Test {
   proto::Declaration declaration_;
   std::vector<float> large_ = Numbers(701000, 1);
   std::vector<float> fixed_ = Numbers(5, 7);
-  // How often the first values of a variable were asked for.
+  // How often the first values of a variable were requested.
   int asked_ = 0;
   std::string folder_;
   std::optional<ClusterSpec> spec_;
@@ -219,7 +220,7 @@ TEST_F(GivenValuesTest, OtherValuesAreRefused) {
   const std::unique_ptr<Cluster> chief = Connect(0);
   const std::unique_ptr<Cluster> other = Connect(1);
   Declare(chief.get());
-  // Of one that says so,
+  // From a worker that declares its different values,
   large_[700000] += 1;
   proto::Declaration declaration = declaration_;
   ASSERT_EQ(DigestFirstValues(First(), &declaration), absl::OkStatus());
@@ -228,7 +229,7 @@ TEST_F(GivenValuesTest, OtherValuesAreRefused) {
   EXPECT_THAT(declared.ToString(),
               HasSubstr("/job:worker/task:1 has other first values of variable "
                         "\"large\" than were declared before"));
-  // and of one that does not.
+  // and from a worker that does not.
   const absl::Status given = other->AwaitVariables(Soon(), First());
   EXPECT_TRUE(absl::IsInvalidArgument(given)) << given;
   EXPECT_THAT(given.ToString(),
@@ -239,7 +240,7 @@ TEST_F(GivenValuesTest, OtherValuesAreRefused) {
                               "/job:worker/task:1)")));
   large_[700000] -= 1;
   EXPECT_EQ(chief->AwaitVariables(Soon(), First()), absl::OkStatus());
-  // One that has none gets them, too.
+  // A worker that has no values gets them, too.
   EXPECT_EQ(other->AwaitVariables(Soon()), absl::OkStatus());
   EXPECT_EQ(Pull(other.get(), 0).Of(0), large_);
 }
@@ -251,7 +252,7 @@ TEST_F(GivenValuesTest, AJobThatGoesOnFromACheckpointAsksNobody) {
     Declare(cluster.get());
     ASSERT_EQ(cluster->AwaitVariables(Soon(), First()), absl::OkStatus());
     ASSERT_TRUE(Step(cluster.get(), Pull(cluster.get(), 0)).ok());
-    // The coordinator hears of the step a little later than its worker.
+    // The coordinator learns of the step a little later than the worker.
     GlobalStep saved;
     while (saved < GlobalStep(1)) {
       const absl::StatusOr<GlobalStep> next = cluster->SaveCheckpoint(Soon());

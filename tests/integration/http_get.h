@@ -7,14 +7,14 @@
 namespace holdfast {
 
 struct HttpAnswer {
-  // 0: there was none.
+  // The HTTP status code; 0 if there was no answer.
   int code = 0;
   std::string headers;
   std::string body;
 };
 
-// What an HTTP server on 127.0.0.1 answers when it is asked for `target`, as
-// "/status.json" or "/a?b=c".
+// Requests `target`, such as "/status.json" or "/a?b=c", from an HTTP server on
+// 127.0.0.1, and returns the answer.
 HttpAnswer HttpGet(uint16_t port, const std::string& target);
 
 }  // namespace holdfast

@@ -18,7 +18,7 @@ namespace {
 
 std::string RandomLoopbackHost() {
   std::random_device random;
-  // Not 127.0.x.y, which others use.
+  // Not 127.0.x.y, which other programs use.
   return absl::StrCat("127.", 1 + random() % 254, ".", random() % 256, ".",
                       1 + random() % 254);
 }
@@ -37,7 +37,8 @@ const std::string& LoopbackHost() {
 }
 
 uint16_t PickUnusedPort() {
-  // What was given is not in use yet, and must not be given again.
+  // A port that was returned may not be in use yet, but must not be returned
+  // again.
   static std::set<uint16_t>* const given = new std::set<uint16_t>;
   for (;;) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -10,20 +10,21 @@ namespace holdfast {
 
 // Addresses for the servers of one test process.
 //
-// They are on a loopback address of the process' own, drawn at random from
-// 127.0.0.0/8: the ports of tests that run beside it, and those that the system
-// gives to outgoing connections, which come from 127.0.0.1, are others.
+// They are on a loopback address of the process's own, drawn at random from
+// 127.0.0.0/8. So they conflict neither with ports of other tests that run at
+// the same time, nor with those of outgoing connections, which the system opens
+// from 127.0.0.1.
 
 // "127.x.y.z", the same for the whole process.
 const std::string& LoopbackHost();
 
-// A port of LoopbackHost() that nobody has. It is another one at each call.
+// Returns an unused port of LoopbackHost(), a different one in each call.
 uint16_t PickUnusedPort();
 
 // "LoopbackHost():PickUnusedPort()".
 std::string UnusedAddress();
 
-// A cluster on unused addresses.
+// Returns a cluster on unused addresses.
 ClusterSpec MakeLoopbackCluster(uint32_t num_ps, uint32_t num_workers,
                                 bool has_chief = false);
 

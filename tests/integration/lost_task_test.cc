@@ -1,5 +1,5 @@
-// A task that is lost ends the job everywhere, with its name, and nobody waits
-// for ever.
+// A lost task ends the job on all tasks, with the lost task's name, and no task
+// waits forever.
 
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 
 // Two ps and two workers. Worker 0 has offered its push to step 0 and waits for
-// its verdict, and for the parameters of step 1; worker 1 is a bare session.
+// the verdict and for the parameters of step 1; worker 1 is a bare session.
 class LostTaskTest : public testing::Test {
  protected:
   LostTaskTest() : cluster_(MakeLoopbackCluster(2, 2), kShortLease) {}
@@ -53,7 +53,7 @@ class LostTaskTest : public testing::Test {
     pull_ = worker_->StartPull(GlobalStep(1), &parameters_);
   }
 
-  // Whatever worker 0 waits for tells of `name`.
+  // Expects every wait of worker 0 to end with an error that contains `name`.
   void ExpectWorkerIsTold(const std::string& name) {
     const absl::StatusOr<Cluster::Outcome> outcome = push_->Await(Soon());
     if (outcome.ok()) {
@@ -87,7 +87,7 @@ class LostTaskTest : public testing::Test {
 };
 
 TEST_F(LostTaskTest, Worker) {
-  other_.reset();  // Without a word.
+  other_.reset();  // Without notice.
   ExpectWorkerIsTold("/job:worker/task:1");
   ExpectPsEnds(0, absl::StatusCode::kAborted, "/job:worker/task:1");
   ExpectPsEnds(1, absl::StatusCode::kAborted, "/job:worker/task:1");
@@ -112,7 +112,7 @@ TEST_F(LostTaskTest, PsWithTheCoordinator) {
   cluster_.Kill(0);
   ExpectPsEnds(1, absl::StatusCode::kUnavailable, "/job:ps/task:0");
   ExpectWorkerIsTold("/job:ps/task:0");
-  // The ps that gave up has not told its parked calls so.
+  // The ps that gave up has not reported the failure to its parked calls.
   EXPECT_NE(worker_->state().phase(), proto::FAILED);
 }
 

@@ -44,7 +44,7 @@ int MillisecondsUntil(absl::Time when) {
       std::max(when - SteadyNow(), absl::ZeroDuration())));
 }
 
-// Waits for `fd`. False when nothing came until `deadline`.
+// Waits until `fd` is readable. Returns false after `deadline`.
 bool AwaitReadable(int fd, absl::Time deadline) {
   pollfd ready = {fd, POLLIN, 0};
   return poll(&ready, 1, MillisecondsUntil(deadline)) == 1;
@@ -58,7 +58,7 @@ Process::Process(const std::string& path, const std::vector<std::string>& args,
   std::vector<std::string> argv = {path};
   argv.insert(argv.end(), args.begin(), args.end());
   argv = WithRpcThreads(std::move(argv));
-  // The last of two values of a name would not win.
+  // If a name occurred twice, the last value would not win.
   std::vector<std::string> environment = env;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     environment.push_back(*entry);
@@ -110,10 +110,10 @@ std::string Process::Output() const {
 
 bool Process::AwaitOutput(const std::string& text, absl::Duration patience) {
   const absl::Time deadline = SteadyNow() + patience;
-  // Watched before it is read, so that no change is missed.
+  // Watches the file before reading it, so that no change is missed.
   const int fd = inotify_init1(IN_CLOEXEC);
   PCHECK(fd >= 0);
-  // Made by the spawn, before it returns.
+  // The file exists: the spawn creates it before it returns.
   PCHECK(inotify_add_watch(fd, output_.c_str(), IN_MODIFY) >= 0);
   bool found;
   while (!(found = absl::StrContains(Output(), text)) &&

@@ -13,12 +13,12 @@ namespace holdfast {
 // A program that a test has started. Thread-compatible.
 class Process {
  public:
-  // Starts the program at `path`, in the test's runfiles
-  // ("ps_server/ps_server"), with `args` and, besides the test's own
-  // environment, `env` ("NAME=value"). Its output goes to a file.
+  // Starts the program at `path` in the test's runfiles ("ps_server/ps_server")
+  // with `args`, and with `env` ("NAME=value") added to the test's own
+  // environment. Its output goes to a file.
   Process(const std::string& path, const std::vector<std::string>& args,
           const std::vector<std::string>& env = {});
-  // Kills what still runs.
+  // Kills the process if it still runs.
   ~Process();
 
   Process(const Process&) = delete;
@@ -26,13 +26,14 @@ class Process {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal);
-  // The exit code; 128 + n where signal n ended it; -1 when it still runs after
-  // `patience`.
+  // Returns the exit code; 128 + n if signal n ended the process; -1 if it
+  // still runs after `patience`.
   int Wait(absl::Duration patience);
 
-  // What it has written to stdout and stderr so far.
+  // The output to stdout and stderr so far.
   std::string Output() const;
-  // Waits until Output() has `text`. False when it does not come.
+  // Waits until Output() contains `text`. Returns false if it does not within
+  // `patience`.
   bool AwaitOutput(const std::string& text, absl::Duration patience);
 
  private:

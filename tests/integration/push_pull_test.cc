@@ -1,5 +1,5 @@
-// PushPull against a real ps: each answer is that of Push, Contribute or Apply,
-// and Pull one after the other, however often it is asked for.
+// PushPull on a real ps: each answer is the same as from Push, Contribute or
+// Apply, and Pull one after the other, however often the request is repeated.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -37,7 +37,7 @@ constexpr uint64_t kLong = 30000;
 
 constexpr uint64_t kSteps = 200;
 
-// "w" is [10, 10] at first; its learning rate is 1.
+// "w" is initially [10, 10]; the learning rate is 1.
 proto::Declaration Declared(bool asynchronous) {
   proto::Declaration declaration;
   proto::Variable& w = *declaration.add_variables();
@@ -58,7 +58,7 @@ proto::Declaration Declared(bool asynchronous) {
   return declaration;
 }
 
-// A worker as any program may be one.
+// A worker that makes bare RPCs.
 class Worker {
  public:
   Worker(const TestCluster& cluster, uint32_t index)
@@ -86,7 +86,7 @@ class Worker {
     sender_.set_generation(response.generation());
   }
 
-  // Waits until the variables are there.
+  // Declares the job, and waits until the variables exist.
   void Declare(bool asynchronous) {
     proto::DeclareRequest declare;
     *declare.mutable_sender() = sender_;
@@ -106,7 +106,7 @@ class Worker {
 
   proto::Sender* sender() { return &sender_; }
 
-  // A push of `gradient` in both elements, which asks for "w".
+  // A push with `gradient` in both elements, which also requests "w".
   proto::PushPullRequest Request(uint64_t sequence, uint64_t step,
                                  float gradient, uint64_t wait_ms) const {
     proto::PushPullRequest request;
@@ -132,7 +132,7 @@ class Worker {
     request.mutable_contribution()->set_examples(8);
     return request;
   }
-  // Takes the ticket of the push for it.
+  // Takes the ticket for this push.
   proto::PushPullRequest Apply(uint64_t sequence, float gradient,
                                uint64_t wait_ms) {
     proto::TakeTicketRequest take;
@@ -237,7 +237,7 @@ TEST_F(PushPullTest, AContributionCountsOnceHoweverOftenItIsSent) {
   EXPECT_THAT(W(*late), ElementsAre(8, 8));
 }
 
-// One may weigh nothing; then it brings nothing either.
+// A contribution may have no examples; then it has no gradient either.
 TEST_F(PushPullTest, WithoutExamplesNothingIsPushed) {
   SetUpJob(/*asynchronous=*/false);
   proto::PushPullRequest nothing = first_.Offer(1, 0, 1, kNoTime);
@@ -340,7 +340,7 @@ TEST_F(PushPullTest, WhatIsWrongIsNamed) {
          kInvalid, "\"x\"");
   expect(error([](auto* bad) { bad->mutable_tensors(0)->clear_variable(); }),
          kInvalid, "\"\"");
-  // From the coordinator.
+  // Errors of the coordinator.
   expect(error([](auto* bad) { bad->mutable_contribution()->set_seat(1); }),
          kInvalid, "seat 1");
   expect(error([](auto* bad) { bad->mutable_application()->set_examples(8); }),
@@ -349,7 +349,7 @@ TEST_F(PushPullTest, WhatIsWrongIsNamed) {
       RawClient(cluster_.address(0))
           .CallBytes("/holdfast.proto.Shard/PushPull", "\x0a\x05", kPatience);
   expect(garbage.status(), kInvalid, "holdfast.proto.PushPullRequest");
-  // What cannot be read is told by the pull that follows.
+  // Errors of the read are reported by the pull that follows.
   proto::PushPullRequest unknown = good;
   unknown.mutable_ranges(0)->set_variable("x");
   const auto kept = first_.PushPull(unknown);
@@ -357,7 +357,7 @@ TEST_F(PushPullTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(kept->tensors(), IsEmpty());
 }
 
-// Verdict and values come from two threads, in any order.
+// Verdict and values come from two threads in either order.
 TEST(PushPullOfOneWorkerTest, EachStepIsOneCall) {
   TestCluster cluster(MakeLoopbackCluster(1, 1), kLongLease);
   Worker worker(cluster, 0);

@@ -20,22 +20,25 @@ class Channel;
 
 namespace holdfast {
 
-// Speaks to one ps in whatever words a test gives it, without the care of the
-// client library. Thread-safe.
+// Sends arbitrary requests to one ps, without the checks of the client library.
+// Thread-safe.
 class RawClient {
  public:
-  // `ps`: who is at `address`, where the credentials are secure.
+  // `ps`: the task that is expected at `address`, if the credentials are
+  // secure.
   explicit RawClient(const std::string& address, uint32_t ps = 0,
                      const Credentials& credentials = {});
   explicit RawClient(std::shared_ptr<grpc::Channel> channel);
 
-  // Calls "Shard.Push" and the like; requests and responses are textprotos. The
-  // error is the server's, or gRPC's, as DEADLINE_EXCEEDED after `timeout`.
+  // Calls a method, such as "Shard.Push"; requests and responses are
+  // textprotos. Errors: those of the server, or of gRPC, such as
+  // DEADLINE_EXCEEDED after `timeout`.
   absl::StatusOr<std::string> Call(absl::string_view method,
                                    const std::string& request,
                                    absl::Duration timeout) const;
 
-  // Sends `request` to any method, as "/grpc.health.v1.Health/Check", as it is.
+  // Sends the bytes of `request` unchanged to any method, such as
+  // "/grpc.health.v1.Health/Check".
   absl::StatusOr<std::string> CallBytes(const std::string& path,
                                         const std::string& request,
                                         absl::Duration timeout) const;

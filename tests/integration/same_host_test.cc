@@ -1,5 +1,6 @@
-// Tensors of one host at a real ps: a pull is answered with a place, and a push
-// names one, of more than any message holds (docs/protocol/same_host.md).
+// Tensors in shared memory, with a real ps: a pull is answered with a location,
+// and a push names one, of tensors that exceed any message
+// (docs/protocol/same_host.md).
 
 #include <cstdint>
 #include <string>
@@ -77,9 +78,9 @@ TEST_F(SameHostTest, MoreThanAMessageIsPulledAndPushedInPlace) {
   ASSERT_EQ(response.tensors_size(), 1);
   ASSERT_TRUE(response.tensors(0).has_shared());
   EXPECT_EQ(Ends(response.tensors(0)), std::pair(7.0f, 7.0f));
-  // It is applied, so it is given back.
+  // The push is applied, so its loan is over.
   EXPECT_TRUE(board_->IsOver(pushed));
-  // What was lent stays what it was.
+  // The lent values are unchanged.
   EXPECT_EQ(Ends(pulled->tensors(0)), std::pair(10.0f, 10.0f));
 }
 

@@ -32,10 +32,10 @@
 namespace holdfast {
 
 inline constexpr uint64_t kLong = 30000;
-// 32 MiB, twice a message.
+// 32 MiB, twice the size of a message.
 inline constexpr uint64_t kElements = uint64_t{8} << 20;
 inline constexpr uint64_t kBytes = kElements * sizeof(float);
-// Of the fewest that are lent.
+// The smallest number of elements that is lent.
 inline constexpr uint64_t kLeast = kMinLentBytes / sizeof(float);
 
 template <typename Stub, typename Request, typename Response>
@@ -49,8 +49,8 @@ absl::Status Call(Stub* stub,
   return FromGrpcStatus((stub->*method)(&context, request, response));
 }
 
-// The only worker of a job with the variable "w", all 10 at first, whose
-// learning rate is 1; and its link.
+// The only worker of a job with the variable "w", whose initial values are all
+// 10, and a learning rate of 1; and the worker's link.
 class SameHostTest : public testing::Test {
  protected:
   using Coordinator = proto::Coordinator::Stub;
@@ -162,7 +162,7 @@ class SameHostTest : public testing::Test {
     return response;
   }
 
-  // File 1, for gradients of "w", of which the ps is told.
+  // Creates file 1, for gradients of "w", and announces it to the ps.
   std::unique_ptr<SealedFile> MakeRegion() {
     auto region =
         SealedFile::Create("region", kBytes, SealedFile::Writers::kOwner);
@@ -176,7 +176,7 @@ class SameHostTest : public testing::Test {
     return *std::move(region);
   }
 
-  // The first and the last of the values that `part` says the place of.
+  // The first and the last of the values that `part` refers to.
   std::pair<float, float> Ends(const proto::TensorPart& part) {
     const proto::SharedBytes& place = part.shared();
     while (files_.count(place.file()) == 0) {

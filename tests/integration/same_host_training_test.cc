@@ -1,5 +1,6 @@
-// Workers that share memory with ps daemons, which are processes: the same end
-// as over the network, whatever the kind of push, and after a ps has died.
+// Workers that share memory with ps daemons, which are processes: the result is
+// the same as over the network, for all kinds of pushes, and after a ps has
+// died.
 
 #include <signal.h>
 
@@ -38,8 +39,8 @@ using testing::SizeIs;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 absl::Time Soon() { return SteadyNow() + kPatience; }
 
-// "large" is more than a message holds, and cut in two; "whole" and "fixed" are
-// lent in one piece each; "small" is never lent.
+// "large" exceeds the size of a message, and is cut in two; "whole" and "fixed"
+// are lent in one piece each; "small" is never lent.
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "large"
@@ -79,7 +80,7 @@ constexpr size_t kTrainable = 3;
 constexpr size_t kWhole = 2;
 constexpr size_t kFixed = 3;
 
-// Whether this process reads memory of a ps there.
+// Whether `values` are in memory of a ps.
 bool IsInPlace(absl::Span<const float> values) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -92,7 +93,7 @@ bool IsInPlace(absl::Span<const float> values) {
   return false;
 }
 
-// What the log says of links while it lives.
+// Collects the log lines about links while it exists.
 class LinkLog : public google::LogSink {
  public:
   LinkLog() { google::AddLogSink(this); }
@@ -171,9 +172,9 @@ class SameHostTest : public testing::Test {
     return cluster_->StartPush(**ticket, now);
   }
 
-  // One step, whose gradient is a tenth of the values; `now` goes over to what
-  // comes after it. Every second one writes to memory of the push's, if there
-  // is any, and asks for the values with it.
+  // Makes one step, whose gradient is a tenth of the values, and sets `now` to
+  // the values after it. Every second step writes the gradient to the push's
+  // memory, if it has any, and requests the values together with the push.
   absl::Status Step(Parameters* now) {
     const uint64_t step = now->version.value();
     EXPECT_EQ(IsInPlace(now->Of(kWhole)), IsInPlace(now->Of(kFixed)));
@@ -223,7 +224,7 @@ class SameHostTest : public testing::Test {
         values.All());
   }
 
-  // To the end, from whatever step; the digest of the values.
+  // Trains from the current step to the end. Returns the digest of the values.
   std::string Train() {
     Parameters values;
     EXPECT_EQ(Pull(0, &values), absl::OkStatus());
@@ -251,14 +252,14 @@ class SameHostTest : public testing::Test {
 
   proto::Declaration declaration_;
   std::string folder_;
-  // Of each ps, in bytes.
+  // The memory limit of each ps, in bytes.
   int64_t memory_limit_ = int64_t{8} << 30;
   std::optional<ClusterSpec> spec_;
   std::vector<std::unique_ptr<Process>> ps_;
   std::unique_ptr<Cluster> cluster_;
-  // Gradients that were written to memory of a push's.
+  // The number of gradients that were written to a push's memory.
   int memories_ = 0;
-  // Steps at values that were read where they lie.
+  // The number of steps whose values were read in place.
   int in_place_ = 0;
 };
 
@@ -278,17 +279,17 @@ TEST_F(SameHostTest, TheEndIsThatOverTheNetwork) {
         if (!same_host) network = digest;
         EXPECT_EQ(digest, network);
         EXPECT_THAT(log.lines(), SizeIs(same_host ? num_ps : 0));
-        // Of "large" and "whole", in every second of 6 steps.
+        // "large" and "whole", in every second of 6 steps.
         EXPECT_EQ(memories_, same_host ? 6 : 0);
-        // Before each step.
+        // Once before each step.
         EXPECT_EQ(in_place_, same_host ? 6 : 0);
       }
     }
   }
 }
 
-// Of the versions that are kept, the first two stay in the memory of the ps,
-// and all as they were; the worker goes on as ever.
+// The worker keeps all versions. The first two stay in the memory of the ps,
+// none changes, and training is unaffected.
 TEST_F(SameHostTest, ValuesThatAreKeptStayAsTheyAre) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   for (const bool asynchronous : {false, true}) {
@@ -313,26 +314,27 @@ TEST_F(SameHostTest, ValuesThatAreKeptStayAsTheyAre) {
       EXPECT_EQ(std::count(digests.begin(), digests.end(), digests[i]), 1);
     }
     End();
-    // Also when both ends have gone.
+    // Even after both ends have gone.
     EXPECT_TRUE(IsInPlace(kept[0].Of(kWhole)));
     EXPECT_EQ(kept[0].Of(kFixed)[7], kept[5].Of(kFixed)[7]);
   }
 }
 
-// A ps that has no memory for versions that others read sends them, also where
-// they are more than a message holds; and keeps to its limit as it lends.
+// A ps without enough memory for lent versions sends values instead, even if
+// they exceed the size of a message; and a ps that lends stays within its
+// limit.
 TEST_F(SameHostTest, WhatIsLentKeepsToTheMemoryLimit) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   ASSERT_NO_FATAL_FAILURE(Start(1, /*asynchronous=*/false, false));
   const std::string network = Train();
   End();
-  // In bytes; "fixed" is in the former alone.
+  // In bytes; only kValues includes "fixed".
   constexpr int64_t kTrained = 4 * (5000 * 1000 + 10 + 300 * 200);
   constexpr int64_t kValues = kTrained + 4 * 300 * 100;
-  // Values, momentum, the next version, one that is read, values and momentum
-  // of a checkpoint, and a push.
+  // Values, momentum, the next version, one version for readers, values and
+  // momentum of a checkpoint, and a push.
   constexpr int64_t kNeeded = kValues + 6 * kTrained;
-  // A push that comes early, and four versions that are lent.
+  // In addition, an early push and four lent versions.
   constexpr int64_t kEnough = kNeeded + 5 * kTrained;
   for (const auto& [limit, steps_in_place] :
        {std::pair(kNeeded, 0), std::pair(kEnough, 6)}) {
@@ -354,7 +356,7 @@ TEST_F(SameHostTest, WhatIsLentKeepsToTheMemoryLimit) {
   }
 }
 
-// As an evaluation does, which takes longer than a step.
+// An evaluation pins a version, and takes longer than a step.
 TEST_F(SameHostTest, WhatIsPinnedIsCopied) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   ASSERT_NO_FATAL_FAILURE(Start(2, /*asynchronous=*/false, true));
@@ -372,7 +374,7 @@ TEST_F(SameHostTest, WhatIsPinnedIsCopied) {
 TEST_F(SameHostTest, APsThatHasDiedIsLinkedAgain) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   std::string undisturbed;
-  // Without ps 0 the worker registers anew, and keeps its link to ps 1.
+  // When ps 0 dies, the worker registers anew, and keeps its link to ps 1.
   for (const std::optional<uint32_t> killed :
        {std::optional<uint32_t>(), std::optional<uint32_t>(1),
         std::optional<uint32_t>(0)}) {

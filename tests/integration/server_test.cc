@@ -1,5 +1,5 @@
-// A ps in this process: how it starts, what it pushes beside our own services,
-// and how it ends.
+// A ps in this process: how it starts, which services it offers besides our
+// own, and how it ends.
 
 #include "ps_server/server.h"
 
@@ -85,7 +85,7 @@ TEST(ServicesTest, Health) {
   }
 }
 
-// Each ps knows all of both services, and nothing else.
+// Each ps serves all methods of both services, and nothing else.
 TEST(ServicesTest, EveryMethodIsServed) {
   TestCluster cluster(MakeLoopbackCluster(2, 1), kLongLease);
   const RawClient client(cluster.address(0));
@@ -100,7 +100,7 @@ TEST(ServicesTest, EveryMethodIsServed) {
         const absl::Status status = to->CallBytes(path, "", kPatience).status();
         EXPECT_FALSE(absl::IsUnimplemented(status)) << path << status;
       }
-      // No message of any kind.
+      // Bytes that do not parse as any message.
       EXPECT_THAT(client.CallBytes(path, "\xff", kPatience).status().ToString(),
                   AllOf(HasSubstr("INVALID_ARGUMENT"),
                         HasSubstr(service->method(i)->input_type()->name())));
@@ -160,7 +160,7 @@ TEST(EndTest, APsWithAnotherClusterSpecIsRefused) {
               AllOf(HasSubstr("/job:ps/task:1"), HasSubstr("1 worker")));
 }
 
-// A ps is stopped though a worker that trained to the end does not leave.
+// A ps stops even if a worker that trained to the end does not leave.
 TEST(EndTest, StoppedAfterTheEndOfTheJob) {
   TestCluster cluster(MakeLoopbackCluster(1, 1), kShortLease);
   const auto worker = ConnectWorker(cluster.spec(), 0);

@@ -1,4 +1,4 @@
-// What a ps serves on its status port.
+// The pages and data that a ps serves on its status port.
 
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,7 @@ TEST(StatusPortTest, ThatOfPs0HasTheJobsStatus) {
       HttpGet(cluster.ps(0).status_port(), "/status.json");
   EXPECT_EQ(answer.code, 200) << answer.body;
   EXPECT_THAT(answer.headers, HasSubstr("Content-Type: application/json\r\n"));
-  // By the names of the proto.
+  // Fields have the names of the proto.
   EXPECT_THAT(answer.body, HasSubstr("\"global_step\""));
   proto::GetStatusResponse shown;
   ASSERT_TRUE(
@@ -68,7 +68,7 @@ TEST(StatusPortTest, ThatOfPs0HasThePageAndWhatItAsksFor) {
     EXPECT_EQ(answer.code, 200) << path << ": " << answer.body;
     EXPECT_THAT(answer.body, StartsWith("{")) << path;
   }
-  // The rule stands in the proto.
+  // The limit comes from a rule in the proto.
   const HttpAnswer wrong = HttpGet(port, "/history.json?max_points=10001");
   EXPECT_EQ(wrong.code, 400);
   EXPECT_THAT(wrong.body, HasSubstr("max_points"));
@@ -84,7 +84,7 @@ TEST(StatusPortTest, ThatOfAnotherPsHasNoStatus) {
             absl::StrCat("This is /job:ps/task:1. The status page is on "
                          "/job:ps/task:0 (",
                          cluster.address(0),
-                         "), at the port that its --status_port says.\n"));
+                         "), on the port that its --status_port gives.\n"));
 }
 
 TEST(StatusPortTest, ThereIsNoneUnlessAskedFor) {

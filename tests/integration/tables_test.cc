@@ -1,6 +1,6 @@
-// Embedding tables on daemons that are processes: the same rows for any number
-// of ps, also where ps are killed, and after all of them have been started anew
-// on another number.
+// Embedding tables with daemons as processes: the rows are the same for any
+// number of ps, even if ps are killed, or all are restarted with a different
+// number of ps.
 #include <signal.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ absl::Time Soon() { return SteadyNow() + kPatience; }
 constexpr uint64_t kSteps = 24;
 constexpr uint32_t kWorkers = 2;
 
-// Rows 0 to 99 of "twin" are those of "dense".
+// Rows 0 to 99 of "twin" have the values of "dense".
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "dense"
@@ -80,7 +80,7 @@ constexpr char kDeclaration[] = R"pb(
   checkpoints { every_steps: 4 keep: 2 }
 )pb";
 
-// Any 64 bits; some more often than others.
+// Arbitrary 64-bit ids, some more often than others.
 std::vector<uint64_t> ItemsOf(uint64_t step, uint32_t worker) {
   std::vector<uint64_t> ids;
   for (uint64_t i = 0; i < 300; ++i) {
@@ -142,7 +142,7 @@ class TablesTest : public testing::Test {
     ps_[index]->Wait(kPatience);
   }
 
-  // What a worker has at hand for a step.
+  // A worker's ids and values for one step.
   struct Turn {
     Parameters values;
     client::RowBatch items;
@@ -153,7 +153,7 @@ class TablesTest : public testing::Test {
     std::unique_ptr<Cluster::Push> push;
   };
 
-  // Gradients on the rows of dense and twin that the worker's batch uses.
+  // Sets gradients for the rows of dense and twin that the worker's batch uses.
   void Fill(uint64_t step, uint32_t worker, Turn* turn) {
     turn->dense.assign(400, 0.0f);
     turn->twin_ids.clear();
@@ -221,7 +221,7 @@ class TablesTest : public testing::Test {
     return values.version.value();
   }
 
-  // Steps up to `end`, whatever becomes of the ps. `before`: called before each
+  // Trains up to step `end`, even if ps die. `before` is called before each
   // step.
   void Train(uint64_t end, const std::function<void(uint64_t)>& before = {}) {
     for (uint64_t step = Version(); step < end;) {
@@ -236,8 +236,8 @@ class TablesTest : public testing::Test {
     }
   }
 
-  // All workers are where the job has gone back to, of which some may not have
-  // heard yet. Returns its version.
+  // Brings all workers, some of which may not know of a roll-back yet, to the
+  // job's version. Returns the version.
   uint64_t CatchUp() {
     Parameters values;
     for (const auto& worker : workers_) {
@@ -255,7 +255,7 @@ class TablesTest : public testing::Test {
     return values.version.value();
   }
 
-  // All rows that were ever used, and the variable.
+  // Reads all rows that were ever used, and the variable.
   std::vector<float> ReadAll() {
     std::vector<uint64_t> ids;
     for (uint64_t step = 0; step < kSteps; ++step) {
@@ -280,7 +280,7 @@ class TablesTest : public testing::Test {
     return all;
   }
 
-  // The end of the job, in order.
+  // Ends the job in an orderly way.
   std::vector<float> Finish() {
     const std::vector<float> all = ReadAll();
     for (const auto& worker : workers_) {
@@ -293,7 +293,7 @@ class TablesTest : public testing::Test {
     return all;
   }
 
-  // Of the checkpoints that are kept, those that have only what changed.
+  // The number of checkpoints kept that are deltas.
   int NumDeltas() {
     const auto directory =
         CheckpointDirectory::OpenToRead(folder_, PosixFileSystem());
@@ -309,7 +309,7 @@ class TablesTest : public testing::Test {
     return deltas;
   }
 
-  // Of a job that nothing happens to.
+  // The values of an undisturbed job.
   std::vector<float> Undisturbed(uint32_t num_ps) {
     folder_ += "/undisturbed";
     StartCluster(num_ps);
@@ -324,7 +324,7 @@ class TablesTest : public testing::Test {
   std::vector<std::unique_ptr<Cluster>> workers_;
 };
 
-// Each ps tells of its share, with its lease.
+// Each ps reports on its share when it renews its lease.
 TEST_F(TablesTest, TheStatusTellsOfEachTable) {
   StartCluster(2);
   Train(kSteps / 2);
@@ -361,7 +361,7 @@ TEST_F(TablesTest, TheStatusTellsOfEachTable) {
       }
     }
   }
-  // Its rows were read once, when they were all there.
+  // The rows of "twin" were read once, when all of them existed.
   EXPECT_EQ(twins.ShortDebugString(),
             "rows: 100 reads: 100 hits: 100 admissions: 100");
   EXPECT_EQ(items.reads(), read);
@@ -384,7 +384,7 @@ TEST_F(TablesTest, APsThatIsKilledComesBackWithTheRowsOfTheCheckpoint) {
   StartCluster(2);
   std::vector<uint64_t> killed_at;
   Train(kSteps, [&](uint64_t step) {
-    // Each ps once; the second time the coordinator's.
+    // Each ps is killed once; the second one has the coordinator.
     if (killed_at.size() == 2 || step < 7 + 8 * killed_at.size()) return;
     const uint32_t ps = 1 - killed_at.size();
     killed_at.push_back(step);
@@ -434,7 +434,7 @@ TEST_F(TablesTest, WhatIsWrongIsToldAndNothingIsLost) {
   for (size_t i = 0; i < many.size(); ++i) many[i] = i;
   refused(push->AddRows(0, many, std::vector<float>(404, 1.0f)),
           "max_rows_per_push");
-  // A pull of many ids that nobody has pushed makes nothing (B1).
+  // A pull of many ids that were never pushed creates no rows (B1).
   const uint64_t before =
       worker.GetStatus(Soon())->tasks(0).ps().memory().tables();
   std::vector<uint64_t> unknown(1'000'000);

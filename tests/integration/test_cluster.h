@@ -16,20 +16,21 @@
 
 namespace holdfast {
 
-// What a test waits for anything at most. Far longer than it takes.
+// The maximum time that a test waits for anything, far longer than needed.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
 inline absl::Time Soon() { return SteadyNow() + kPatience; }
 
-// A lease that no test outlives, and one for tests that wait for its end.
+// A lease that no test outlives, and one for tests that wait for it to expire.
 inline constexpr absl::Duration kLongLease = absl::Seconds(60);
 inline constexpr absl::Duration kShortLease = absl::Seconds(1);
 
-// The ps tasks of a cluster, in this process. Whoever is lost is not waited
-// for. Thread-compatible.
+// The ps tasks of a cluster, in this process. A job fails as soon as a task is
+// lost. Thread-compatible.
 class TestCluster {
  public:
-  // Starts every ps, without a checkpoint directory. `credentials`: of each.
-  // Empty: none. `change`: what else is to be otherwise. May be empty.
+  // Starts every ps, without a checkpoint directory. `credentials` returns the
+  // credentials of a task; empty: insecure. `change` modifies the options of
+  // each ps; may be empty.
   TestCluster(const ClusterSpec& spec, absl::Duration lease,
               const std::function<Credentials(const TaskId&)>& credentials = {},
               const std::function<void(Server::Options*)>& change = {});
@@ -37,15 +38,16 @@ class TestCluster {
   const ClusterSpec& spec() const { return spec_; }
   std::string address(uint32_t ps) const;
   Server& ps(uint32_t index) { return *servers_[index]; }
-  // With which the coordinator proves to this life of the ps who speaks [P5].
+  // The nonce with which the coordinator proves its identity to this life of
+  // the ps [P5].
   uint64_t NonceOf(uint32_t ps) const { return 1000 * lives_[ps] + ps; }
 
-  // Ends a ps without a word to the others.
+  // Ends a ps without notice to the others.
   void Kill(uint32_t ps) { servers_[ps].reset(); }
-  // The same, if it is there; and starts it again.
+  // Kills the ps if it runs, and starts it again.
   void Restart(uint32_t ps);
-  // What Server::Wait of the ps returns. Ends the test program when it does
-  // not.
+  // Returns the result of Server::Wait of the ps. Ends the test program if it
+  // does not return.
   absl::Status Wait(uint32_t ps);
 
  private:

@@ -1,4 +1,4 @@
-// A worker whose gradients are whole numbers: tests/integration/training.h, as
+// A worker whose gradients are whole numbers (tests/integration/training.h), as
 // a process that a test may kill.
 //
 //   test_worker CLUSTER_SPEC_JSON REPLICA TOTAL_STEPS

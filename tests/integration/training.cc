@@ -45,12 +45,12 @@ constexpr char kDeclaration[] = R"pb(
   consistency { synchronous {} }
 )pb";
 
-// By the order of the declaration.
+// In the order of the declaration.
 constexpr size_t kSizes[] = {6, 5, 1, 7};
 constexpr float kFirst[] = {10, 7, 0, 10};
 constexpr bool kTrainable[] = {true, false, true, true};
 
-// All variables after `step` steps.
+// Checks all variables against their values after `step` steps.
 absl::Status CheckValues(const Parameters& parameters, float mean) {
   for (size_t v = 0; v < std::size(kSizes); ++v) {
     const float change =
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
 
 absl::StatusOr<std::unique_ptr<Cluster::Push>> PushAndOffer(
     Cluster* cluster, GlobalStep step, uint32_t replica, absl::Time deadline) {
-  // The push reads it until AwaitHeld has returned.
+  // The push reads the gradient until AwaitHeld has returned.
   const std::vector<float> gradient(*std::max_element(kSizes, std::end(kSizes)),
                                     GradientOf(replica));
   std::unique_ptr<Cluster::Push> push = cluster->StartPush(step);
@@ -146,7 +146,7 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options) {
         cluster->StartPull(now.version.next(), &next);
     const absl::StatusOr<Cluster::Outcome> outcome = (*push)->Await(soon());
     if (!outcome.ok()) return outcome.status();
-    // The pull first: where the job has failed it says why.
+    // The pull comes first: if the job has failed, it says why.
     if (absl::Status status = pull->Await(soon()); !status.ok()) return status;
     if (outcome->verdict != proto::ACCEPTED) {
       return absl::InternalError(

@@ -17,24 +17,23 @@
 
 namespace holdfast {
 
-// A job whose every value can be told by heart: SGD at learning rate 1,
-// gradients of one whole number each, so that no sum is rounded.
+// A job whose values are easily calculated: SGD at learning rate 1, and
+// gradients whose elements are all the same whole number, so that no sum is
+// rounded.
 //
 //   variable  shape   first value   each step
-//   w         [3,2]   10            less the step's mean gradient
-//   frozen    [5]     7             not trainable
-//   b         []      0             as w
-//   tail      [7]     10            as w
+//   w [3,2] 10 less the step's mean gradient frozen [5] 7 not trainable b [] 0
+//   as w tail [7] 10 as w
 proto::Declaration MakeDeclaration(uint64_t total_steps);
 
-// A worker of `spec`, which bears with a silent coordinator for a second.
-// `digest` is that of its job file.
+// Connects a worker of `spec`, which tolerates a silent coordinator for a
+// second. `digest` is the digest of its job file.
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
     const ClusterSpec& spec, uint32_t replica,
     const std::string& digest = "job", const Credentials& credentials = {});
 
-// The gradient of the worker with this index: 1, 3, 5, ... The mean of two
-// is 2.
+// The gradient of the worker with this index: 1, 3, 5, ... The mean of the
+// first two is 2.
 inline float GradientOf(uint32_t replica) {
   return static_cast<float>(2 * replica + 1);
 }
@@ -42,22 +41,22 @@ inline float GradientOf(uint32_t replica) {
 struct TrainOptions {
   uint32_t replica = 0;
   uint64_t total_steps = 1;
-  // What each step's mean gradient is.
+  // The expected mean gradient of each step.
   float mean = 2;
-  // Called with each step that begins. May be empty.
+  // Called at the beginning of each step. May be empty.
   std::function<void(GlobalStep)> on_step;
-  // For each wait.
+  // The timeout of each wait.
   absl::Duration patience = absl::Seconds(30);
 };
 
 // Declares the job, trains with one push per step until the last is committed,
 // and leaves.
-// Errors: INTERNAL for a value that is not what it must be, or a verdict other
-// than ACCEPTED; otherwise those of Cluster.
+// Errors: INTERNAL for a wrong value, or a verdict other than ACCEPTED;
+// otherwise those of Cluster.
 absl::Status Train(Cluster* cluster, const TrainOptions& options);
 
-// Puts one push into the open step and offers it.
-// Errors: as Train.
+// Sends one push for the open step and offers it.
+// Errors: those of Train.
 absl::StatusOr<std::unique_ptr<Cluster::Push>> PushAndOffer(
     Cluster* cluster, GlobalStep step, uint32_t replica, absl::Time deadline);
 

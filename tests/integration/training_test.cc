@@ -1,5 +1,5 @@
-// Real servers and the client library, over loopback: whole-number gradients
-// end in the values that were calculated by hand.
+// Real servers and the client library over loopback: whole-number gradients
+// give values that were calculated by hand.
 
 #include "tests/integration/training.h"
 
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 struct Shape {
   uint32_t num_ps;
-  // With a chief, which is the first worker, when `has_chief`.
+  // Includes the chief, which is the first worker, if `has_chief`.
   uint32_t num_workers;
   bool has_chief;
 };
@@ -67,8 +67,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TrainingTest,
                                   "Workers" + (shape.has_chief ? "Chief" : "");
                          });
 
-// One step of `seats` gradients of 1, 3, 5, ..., which one worker pushes one
-// after the other: what is 10 at first is less by the aggregate then.
+// Makes one step with `seats` gradients of 1, 3, 5, ..., which one worker
+// pushes one after the other: an initial value of 10 decreases by the
+// aggregate.
 void ExpectStep(uint32_t seats, proto::Consistency::Aggregation aggregation,
                 float aggregate) {
   SCOPED_TRACE(testing::Message() << seats << " gradients");
@@ -150,7 +151,7 @@ TEST(JoinTest, AnotherJobFileIsRefused) {
 }
 
 TEST(JoinTest, ATakenPlaceIsRefusedByName) {
-  // Refused when the first renews its lease.
+  // Refused when the first worker renews its lease.
   TestCluster cluster(MakeLoopbackCluster(1, 2), kShortLease);
   const auto first = ConnectWorker(cluster.spec(), 0);
   ASSERT_TRUE(first.ok()) << first.status();

@@ -1,4 +1,4 @@
-"""A worker in Python, made from proto/ alone: what any language can do.
+"""A worker in Python that uses only proto/: any language can implement one like this.
 
 The stubs come from gRPC's own generator, for instance
 
@@ -8,14 +8,14 @@ The stubs come from gRPC's own generator, for instance
         proto/trace.proto proto/coordinator.proto proto/checkpoint.proto \\
         proto/shard.proto
 
-and the protocol is told in docs/protocol/life_of_a_step.md, docs/protocol/asynchronous.md and
-docs/protocol/recovery.md, whose step numbers stand below; docs/operating/compatibility.md has what such
-a client may rely on. It survives the loss of any ps: when the coordinator has
-forgotten its session it registers again, and when a generation is over it drops what
-is under way, pulls, and goes on from there. The worker fits y = x W by least squares on examples
-that follow from the batch's number, and counts pushes: the gradient of the
-variable "count" is -1 in every element, its learning rate 1. At the end it prints
-one line of JSON with what it was told and what it read.
+The protocol is described in docs/protocol/life_of_a_step.md, docs/protocol/asynchronous.md
+and docs/protocol/recovery.md, whose step labels are cited below; docs/operating/compatibility.md
+says what such a client may rely on. The worker survives the loss of any ps: when the
+coordinator has forgotten its session, it registers again; when a generation is over, it drops
+what is under way, pulls, and continues from there. It fits y = x W by least squares on examples
+that follow from the number of the batch, and counts pushes: the gradient of the variable
+"count" is -1 in every element, and its learning rate is 1. At the end it prints one line of
+JSON with its verdicts, stalenesses and final values.
 
     PYTHONPATH=stubs python3 python_worker.py --ps_hosts=localhost:2222,localhost:2223 \\
         --num_workers=2 --task_index=0 --mode=asynchronous --pushes=20
@@ -37,14 +37,14 @@ from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2
 PROTOCOL_VERSION = 8
 WAIT_MS = 5000
 REGISTER_WAIT_MS = 2000
-# How long the cluster may be silent, or in recovery, before the worker gives up.
+# How long the cluster may be unreachable, or in recovery, before the worker gives up.
 PATIENCE_SECONDS = 60
 ROWS, COLUMNS = 5, 3  # of W
 VARIABLES = {"w": [ROWS, COLUMNS], "count": [4]}
 BATCH_SIZE = 4
 OPTIONS = [("grpc.max_receive_message_length", 16 << 20),
            ("grpc.max_send_message_length", 16 << 20),
-           # A ps that is back is to be found soon.
+           # Reconnects soon to a ps that is back.
            ("grpc.initial_reconnect_backoff_ms", 100),
            ("grpc.max_reconnect_backoff_ms", 1000)]
 
@@ -69,7 +69,7 @@ def batch(number):
 
 
 def gradients(values, number):
-    """({variable: gradient of the mean loss, row-major}, mean loss)."""
+    """Returns ({variable: gradient of the mean loss, row-major}, mean loss)."""
     w = values["w"]
     gradient = [0.0] * size_of("w")
     loss = 0.0
@@ -83,7 +83,7 @@ def gradients(values, number):
 
 
 def declaration(args):
-    """What is trained, and how: W by SGD, "count" by SGD with rate 1."""
+    """The declaration: W is trained by SGD, "count" by SGD with rate 1."""
     result = cluster_pb2.Declaration(seed=7)
     for optimizer, name in enumerate(VARIABLES):
         variable = result.variables.add(name=name, shape=VARIABLES[name],
@@ -91,10 +91,10 @@ def declaration(args):
         variable.initializer.zeros.SetInParent()
     for rate in (0.1, 1.0):
         result.optimizers.add(learning_rate=rate).sgd.SetInParent()
-    # Each variable lies on two ps, cut by rows.
+    # Each variable is split by rows over two ps.
     result.partitioner.fixed_shards.shards = 2
     result.total_steps = args.pushes
-    # Where the ps have a checkpoint directory.
+    # Takes effect if the ps have a checkpoint directory.
     result.checkpoints.every_steps = 5
     if args.mode == "asynchronous":
         result.consistency.asynchronous.SetInParent()
@@ -106,7 +106,7 @@ def declaration(args):
 
 
 def connect(args, ps, address):
-    """A channel to a ps; with --tls_dir, to that ps and nobody else."""
+    """A channel to a ps; with --tls_dir, only to that very ps."""
     if not args.tls_dir:
         return grpc.insecure_channel(address, OPTIONS)
 
@@ -117,14 +117,14 @@ def connect(args, ps, address):
     credentials = grpc.ssl_channel_credentials(
         root_certificates=read("ca.crt"), private_key=read("tls.key"),
         certificate_chain=read("tls.crt"))
-    # The name in its certificate, wherever it listens.
+    # The name in its certificate, which does not depend on its address.
     name = "ps-%d.%s" % (ps, args.training)
     return grpc.secure_channel(address, credentials,
                                [*OPTIONS, ("grpc.ssl_target_name_override", name)])
 
 
 class Superseded(Exception):
-    """The generation, or the session, in which something was asked is over."""
+    """The generation, or the session, in which a request was made is over."""
 
 
 class Session:
@@ -138,7 +138,7 @@ class Session:
         self.lock = threading.Lock()
         self.sender = cluster_pb2.Sender(
             task=cluster_pb2.TaskId(job="worker", index=args.task_index))
-        self.failure = None  # why there is no going on
+        self.failure = None  # why the worker cannot continue
         self.register()
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self.keep, daemon=True)
@@ -162,7 +162,7 @@ class Session:
         self.renew_every = response.lease_ms / 3000
 
     def renew(self):
-        """Learns what is new."""
+        """Renews the lease, and learns the newest generation."""
         with self.lock:
             try:
                 response = self.coordinator.RenewLease(
@@ -176,7 +176,7 @@ class Session:
                         self.failure = refused.details()
                 elif error.code() == grpc.StatusCode.ABORTED:
                     self.failure = error.details()
-                return  # otherwise the next one may arrive
+                return  # after other errors the next renewal may arrive
             self.sender.generation = response.generation
             if response.state.phase == cluster_pb2.FAILED:
                 self.failure = response.state.reason
@@ -186,7 +186,7 @@ class Session:
             self.renew()
 
     def newest(self):
-        """Who asks from here on, in which generation."""
+        """The sender of requests from here on, with the newest generation."""
         with self.lock:
             if self.failure:
                 raise RuntimeError(self.failure)
@@ -200,8 +200,8 @@ class Session:
 
 
 def repeat(method, request):
-    """Asks again what the network lost: every call of the protocol may be repeated. A
-    ps that is away, or without room, is asked after a pause."""
+    """Makes a call, and repeats it if the network lost it: every call of the protocol may
+    be repeated. A ps that is unreachable, or out of room, is asked again after a pause."""
     give_up = time.monotonic() + PATIENCE_SECONDS
     pause = 0.01
     while True:
@@ -227,13 +227,13 @@ class Worker:
         self.coordinator = coordinator_pb2_grpc.CoordinatorStub(self.channels[0])
         self.shards = [shard_pb2_grpc.ShardStub(channel) for channel in self.channels]
         self.session = Session(args, self.coordinator)
-        self.sender = cluster_pb2.Sender()  # of what is under way
+        self.sender = cluster_pb2.Sender()  # of the requests under way
         self.accepted = 0
         self.stale = 0
         self.staleness = []
 
     def call(self, method, request, **fields):
-        """Fills in who asks. Raises Superseded when that is not who it was."""
+        """Makes a call as the current sender. Raises Superseded when that sender is outdated."""
         request.sender.CopyFrom(self.sender)
         for name, value in fields.items():
             setattr(request, name, value)
@@ -247,20 +247,20 @@ class Worker:
         if verdict == cluster_pb2.ABORTED:
             raise Superseded("told ABORTED")
         if verdict == cluster_pb2.FENCED:
-            raise RuntimeError("shut out")
+            raise RuntimeError("fenced")
         state = getattr(response, "state", None)
         if state is not None and state.phase == cluster_pb2.FAILED:
             raise RuntimeError(state.reason)
         return response
 
     def run(self):
-        """Trains to the end, through whatever generations. (values, versions)"""
+        """Trains to the end, through any number of generations. Returns (values, versions)."""
         train = (self.train_asynchronously if self.args.mode == "asynchronous" else
                  self.train_synchronously)
         give_up = None
         while True:
             newest = self.session.newest()
-            if newest != self.sender:  # [G6] Pushes are named anew.
+            if newest != self.sender:  # [G6] Sequences begin again.
                 self.sender = newest
                 self.sequence = self.acked_through = 0
                 give_up = time.monotonic() + PATIENCE_SECONDS
@@ -274,7 +274,7 @@ class Worker:
             self.session.renew()
 
     def await_variables(self):
-        """Declares them, which may be repeated, and waits until they exist."""
+        """Declares the variables, which may be repeated, and waits until they exist."""
         request = coordinator_pb2.DeclareRequest(declaration=declaration(self.args))
         self.call(self.coordinator.Declare, request)
         while True:
@@ -293,7 +293,7 @@ class Worker:
                coordinator_pb2.LeaveRequest(sender=self.session.sender))
 
     def pull(self, min_version):
-        """(values by variable, version by ps). In a synchronous job a shard that is
+        """Returns (values by variable, version by ps). In a synchronous job, a shard that is
         behind is asked again [R7]."""
         versions = [min_version] * len(self.shards)
         values = {name: [0.0] * size_of(name) for name in VARIABLES}
@@ -319,7 +319,7 @@ class Worker:
         return values, versions
 
     def push(self, sequence, gradient, versions):
-        """[2, A2] One part to each shard that holds something. Returns when each has
+        """[2, A2] Sends one part to each shard that holds values. Returns when each shard has
         acknowledged: their receipts, by ps, which prove that to the others."""
         receipts = [0] * len(self.shards)
         for ps in self.holders:
@@ -337,8 +337,8 @@ class Worker:
                                 data=array.array("f", values).tobytes())
 
     def push_pull(self, gradient, versions, **outcome):
-        """The same with the verdict and the next values, in one call to the only ps.
-        Asked again as it is until both are there: every call may be repeated."""
+        """Pushes, and gets the verdict and the next values, in one call to the only ps. The same
+        call is repeated until both are there: every call may be repeated."""
         request = shard_pb2.PushPullRequest(
             sequence=self.sequence, step=versions[0], acked_through=self.acked_through,
             wait_ms=WAIT_MS, **outcome)
@@ -379,7 +379,7 @@ class Worker:
         return values, versions
 
     def contribute(self, step, gradient, loss, versions):
-        """[2, 3]"""
+        """[2, 3] Pushes and contributes to the open step."""
         receipts = self.push(self.sequence, gradient, versions)
         while True:
             response = self.call(
@@ -420,8 +420,8 @@ class Worker:
                 staleness=staleness, receipts=applied)]
 
     def push_and_apply(self, gradient, versions, ticket):
-        """[A2, A3] (the last shard's answer, the greatest staleness, receipts of the
-        shards that have applied it)."""
+        """[A2, A3] Returns (the answer of the last shard, the greatest staleness, the receipts of
+        the shards that have applied the push)."""
         held = self.push(self.sequence, gradient, versions)
         staleness, applied = 0, [0] * len(self.shards)
         for ps in self.holders:
@@ -440,7 +440,7 @@ class Worker:
         return response, staleness, applied
 
     def take_ticket(self, spent):
-        """[A1, A4] None when the job is done. What was spent is booked."""
+        """[A1, A4] Takes a ticket, and has `spent` booked. Returns None when the job is done."""
         while True:
             response = self.call(
                 self.coordinator.TakeTicket,
@@ -469,13 +469,14 @@ def main():
                         default="synchronous")
     parser.add_argument("--pushes", type=int, default=20,
                         help="steps (synchronous), or pushes of all workers")
-    parser.add_argument("--staleness_bound", type=int, default=-1, help="-1: none")
-    parser.add_argument("--tls_dir", default="", help="ca.crt, tls.crt and tls.key of the task")
-    parser.add_argument("--training", default="", help="of the certificates")
+    parser.add_argument("--staleness_bound", type=int, default=-1, help="-1 means none")
+    parser.add_argument("--tls_dir", default="",
+                        help="folder with ca.crt, tls.crt and tls.key of the task")
+    parser.add_argument("--training", default="", help="training that the certificates are for")
     parser.add_argument("--push_pull", action="store_true",
-                        help="all of a push in one call; with one ps")
+                        help="make each push in one call; needs a single ps")
     parser.add_argument("--pause", type=float, default=0,
-                        help="seconds that a gradient takes longer")
+                        help="extra seconds for each gradient")
     args = parser.parse_args()
 
     worker = Worker(args)

@@ -26,7 +26,7 @@ from proto import coordinator_pb2, coordinator_pb2_grpc  # noqa: E402
 
 
 def unused_addresses(count):
-    """On a loopback address of this process' own, where other tests' ports are not."""
+    """Unused addresses on a loopback IP private to this process, apart from other tests' ports."""
     host = "127.%d.%d.%d" % tuple(random.SystemRandom().randrange(1, 255) for _ in range(3))
     sockets = []
     for _ in range(count):
@@ -44,7 +44,7 @@ def float32(value):
 
 
 def await_durable_step(address, step):
-    """Until the job that ps 0 at this address leads has that much on disk."""
+    """Waits until the job with its coordinator at `address` has `step` durable steps."""
     with grpc.insecure_channel(address, python_worker.OPTIONS) as channel:
         coordinator = coordinator_pb2_grpc.CoordinatorStub(channel)
         give_up = time.monotonic() + 40
@@ -56,7 +56,7 @@ def await_durable_step(address, step):
                     return
                 why = "%d steps are durable" % status.durable_step
             except grpc.RpcError as error:
-                why = error.details()  # it starts
+                why = error.details()  # it is starting
             if time.monotonic() > give_up:
                 raise TimeoutError("waiting for %d durable steps: %s" % (step, why))
             time.sleep(0.005)
@@ -65,10 +65,10 @@ def await_durable_step(address, step):
 class PythonWorkerTest(unittest.TestCase):
 
     def run_job(self, num_workers, *flags, num_ps=2, tls="", checkpoints="", kills=()):
-        """Runs a job to its end: every daemon exits 0. The workers' JSON.
+        """Runs a job to its end, where every daemon must exit with 0. Returns the workers' JSON.
 
-        kills: (step, ps), rising: when so many steps are durable the ps is killed, and
-        started again.
+        kills: (step, ps) in ascending order: when `step` steps are durable, the ps is
+        killed and started again.
         """
         ps = unused_addresses(num_ps)
         workers = ["127.0.0.1:%d" % (1 + i) for i in range(num_workers)]
@@ -80,7 +80,8 @@ class PythonWorkerTest(unittest.TestCase):
         def tls_flags(task, *more):
             return ["--tls_dir=%s/%s" % (tls, task), *more] if tls else []
 
-        # Of each ps and its lives. Files, for nobody reads pipes while the job runs.
+        # The logs of each ps, over all its lives. Files, because pipes are not read while the job
+        # runs.
         logs = [tempfile.TemporaryFile() for _ in range(num_ps)]
 
         def start_ps(i):
@@ -158,7 +159,7 @@ class PythonWorkerTest(unittest.TestCase):
             self.assertEqual(self.run_job(2, *flags, tls=tls), self.run_job(2, *flags))
 
     def test_goes_on_when_a_ps_dies(self):
-        # Another ps first, then that of the coordinator, which forgets all sessions.
+        # First another ps, then the one with the coordinator, which forgets all sessions.
         flags = ["--mode=synchronous", "--pushes=60"]
         with tempfile.TemporaryDirectory() as checkpoints:
             results = self.run_job(2, *flags, "--pause=0.03", checkpoints=checkpoints,
@@ -192,7 +193,7 @@ class PythonWorkerTest(unittest.TestCase):
 
     def test_asynchronous(self):
         results = self.check_asynchronous(4, 60)
-        # It has learned: the loss on fresh examples is well below that of zeros.
+        # The model has learned: the loss on fresh examples is well below that of zeros.
         fresh = 1000
         learned = python_worker.gradients(results[0]["values"], fresh)[1]
         self.assertLess(learned, python_worker.gradients({"w": [0.0] * 15}, fresh)[1] / 2)
@@ -208,8 +209,8 @@ class PythonWorkerTest(unittest.TestCase):
             self.assertAlmostEqual(got, expected, places=5)
 
     def test_bounded(self):
-        # With bound 0 nobody begins push k + 1 before all who are there have finished
-        # push k: between a pull and its push each other worker comes in once at most.
+        # With bound 0, no worker begins push k + 1 before all workers have finished push k: between
+        # a pull and its push, each other worker comes in at most once.
         for result in self.check_asynchronous(3, 40, "--staleness_bound=0"):
             self.assertLessEqual(max(result["staleness"], default=0), 2)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes the Python stubs from proto/ alone, with the generator that the package
-# grpcio-tools carries too, and runs python_worker_test.py with them.
+# Generates the Python stubs from proto/ alone, with the generator that the
+# package grpcio-tools also contains, and runs python_worker_test.py with them.
 set -euo pipefail
 
 stubs="$(mktemp -d "${TEST_TMPDIR:-/tmp}/stubs.XXXXXX")"

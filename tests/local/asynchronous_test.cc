@@ -1,5 +1,5 @@
 // Asynchronous jobs and jobs by ticket with real daemons: every ticket is spent
-// once, whoever dies.
+// once, whichever task dies.
 
 #include <signal.h>
 
@@ -21,7 +21,7 @@ namespace {
 using ::google::protobuf::Struct;
 using ::testing::HasSubstr;
 
-// Of each push of the small job.
+// Examples in each push of the small job.
 constexpr int kBatch = 16;
 
 SmallJob Asynchronous(const std::string& mode = "") {
@@ -33,7 +33,7 @@ SmallJob Asynchronous(const std::string& mode = "") {
   return job;
 }
 
-// Sum of a number over a list of the result.
+// The sum of a number over a list of the result.
 double SumOf(const Struct& result, const std::string& list,
              const std::string& name) {
   double sum = 0;
@@ -47,7 +47,7 @@ class AsynchronousTest : public ::testing::Test {
  protected:
   AsynchronousTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
 
-  // Runs the job with `holdfast local` and gives its result.
+  // Runs the job with `holdfast local` and returns its result.
   Struct Train(const SmallJob& job, std::vector<std::string> flags = {}) {
     const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
     std::vector<std::string> args = {
@@ -60,7 +60,7 @@ class AsynchronousTest : public ::testing::Test {
     return ReadResult(run_dir + "/result.json");
   }
 
-  // Every push counted once, and was told of.
+  // Every push counted once, and its verdict was reported.
   void ExpectAllSpent(const Struct& result, int tickets) {
     EXPECT_EQ(NumberIn(result, "global_step"), tickets);
     EXPECT_EQ(NumberIn(result, "examples"), tickets * kBatch);
@@ -86,7 +86,7 @@ TEST_F(AsynchronousTest, EveryTicketIsSpentOnce) {
             "asynchronous");
 }
 
-// A loss scale that is too great is found out by the first pushes.
+// The first pushes show that the loss scale is too great.
 TEST_F(AsynchronousTest, Float16OverflowsAndGoesOn) {
   SmallJob job = Asynchronous();
   job.more += "precision { float16 { loss_scale { initial: 16777216 } } }";
@@ -117,7 +117,7 @@ TEST_F(AsynchronousTest, BoundedAndPipelined) {
                  80);
 }
 
-// 200 examples in batches of 48: an epoch has four, and one of 8.
+// 200 examples in batches of 48: an epoch has four full batches and one of 8.
 TEST_F(AsynchronousTest, EpochsEndWithAShortBatch) {
   const std::string path = WriteJob(folder_, Asynchronous());
   std::string text = ReadText(path);
@@ -153,9 +153,8 @@ TEST_F(AsynchronousTest, SynchronousByTicketLosesNoExample) {
   EXPECT_GT(NumberIn(pushes, "stale"), 0);
 }
 
-// The least memory that is allowed: the ps says what the job needs, and with
-// just that, all workers at once with three pushes each on their way come
-// through.
+// The minimum memory limit: the ps states what the job needs, and exactly that
+// is enough for all workers at once with three pushes each under way.
 TEST_F(AsynchronousTest, TheLeastMemoryIsEnough) {
   const SmallJob job = Asynchronous("pipeline_depth: 3");
   const std::string path = WriteJob(folder_, job);
@@ -182,7 +181,8 @@ TEST_F(AsynchronousTest, TheLeastMemoryIsEnough) {
   EXPECT_EQ(short_of_it.Wait(), 1);
 }
 
-// The daemons by hand, for a worker to die in the middle.
+// Starts the daemons one by one, so that a worker can die in the middle of the
+// job.
 class LostWorkerTest : public AsynchronousTest {
  protected:
   LostWorkerTest() {
@@ -201,7 +201,7 @@ class LostWorkerTest : public AsynchronousTest {
   }
 
   std::unique_ptr<Program> StartWorker(const std::string& index) {
-    // 400 pushes of at least some milliseconds outlast what happens here.
+    // 400 pushes that take some milliseconds each outlast the test.
     return std::make_unique<Program>(std::vector<std::string>{
         kSlowWorker, job_, ps_hosts_, worker_hosts_, "--task_index=" + index,
         "--slow_step_ms_max=20",
@@ -233,8 +233,8 @@ TEST_F(LostWorkerTest, AnotherTakesItsPlace) {
   auto lost = StartWorker("1");
   EXPECT_TRUE(lost->ReadUntil("training to step")) << lost->output();
   lost->Signal(SIGKILL);
-  // Until then the place is taken.
-  EXPECT_TRUE(ps_[0]->ReadUntil("is shut out")) << ps_[0]->output();
+  // Until the lease ends, the place is taken.
+  EXPECT_TRUE(ps_[0]->ReadUntil("is fenced")) << ps_[0]->output();
   auto next = StartWorker("1");
   EXPECT_TRUE(next->ReadUntil("training to step")) << next->output();
   EXPECT_EQ(next->Wait(), 0) << next->output();
@@ -247,10 +247,10 @@ TEST_F(LostWorkerTest, OneThatSleptIsShutOut) {
   auto sleeper = StartWorker("1");
   EXPECT_TRUE(sleeper->ReadUntil("training to step")) << sleeper->output();
   sleeper->Signal(SIGSTOP);
-  EXPECT_TRUE(ps_[0]->ReadUntil("is shut out")) << ps_[0]->output();
+  EXPECT_TRUE(ps_[0]->ReadUntil("is fenced")) << ps_[0]->output();
   sleeper->Signal(SIGCONT);
   EXPECT_EQ(sleeper->Wait(), kExitRestart) << sleeper->output();
-  EXPECT_THAT(sleeper->output(), HasSubstr("shut out"));
+  EXPECT_THAT(sleeper->output(), HasSubstr("fenced"));
   EXPECT_EQ(chief->Wait(), 0) << chief->output();
   ExpectTheJobIsDone();
 }

@@ -1,5 +1,5 @@
-// `holdfast bench` with real processes, as briefly as can be: that it measures,
-// not how fast anything is.
+// `holdfast bench` with real processes, as brief as possible: tests that it
+// measures, not how fast anything is.
 
 #include <signal.h>
 
@@ -29,8 +29,8 @@ class BenchTest : public ::testing::Test {
  protected:
   BenchTest() : folder_(FreshFolder()) {}
 
-  // The exit code of `holdfast bench` with `args`, whose scratch folder is in
-  // folder_; what it says is in output_.
+  // Runs `holdfast bench` with `args` and a scratch folder in folder_. Returns
+  // its exit code, and sets output_ to its output.
   int Run(std::vector<std::string> args) {
     Program program(CommandLine(std::move(args)), {{"TMPDIR", folder_}});
     const int code = program.Wait();
@@ -58,7 +58,7 @@ class BenchTest : public ::testing::Test {
     return results;
   }
 
-  // What is left in folder_ beside the results.
+  // The files that are left in folder_ besides the results.
   std::vector<std::string> Leftovers() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
@@ -67,7 +67,7 @@ class BenchTest : public ::testing::Test {
     return names;
   }
 
-  // Of the processes that run.
+  // The command lines of running processes that contain `text`.
   static std::vector<std::string> CommandLinesWith(const std::string& text) {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -127,7 +127,7 @@ TEST_F(BenchTest, Rows) {
     EXPECT_GT(NumberIn(result, "cpu_us"), 0);
     const double rows = NumberIn(result, "rows");
     if (op == "push" || op == "pull" || op == "pushpull") {
-      // Of 300 ids out of 1000 many are there several times.
+      // Among 300 ids drawn from 1000, many occur several times.
       EXPECT_GT(rows, 50);
       EXPECT_LT(rows, 250);
     } else {
@@ -163,7 +163,8 @@ TEST_F(BenchTest, Scale) {
   std::vector<std::string> modes;
   for (const Struct& result : Results()) {
     modes.push_back(StringIn(result, "mode"));
-    // A step of a synchronous job is a push and a pull of both workers.
+    // A step of a synchronous job is one push and one pull by each of the two
+    // workers.
     const double tensors = modes.back() == "synchronous" ? 4 : 2;
     EXPECT_NEAR(NumberIn(result, "gb_per_s") * 1e9,
                 NumberIn(result, "steps_per_second") * tensors * 4000, 1);
@@ -195,7 +196,7 @@ TEST_F(BenchTest, Step) {
   EXPECT_THAT(Leftovers(), ElementsAre("data"));
 }
 
-// A script stands in for the daemons: each run ends with another digest.
+// A script stands in for the daemons: each run ends with a different digest.
 TEST_F(BenchTest, SynchronousRunsMustEndAlike) {
   const std::string daemon = folder_ + "/daemon";
   WriteText(daemon, R"(#!/bin/sh
@@ -227,7 +228,7 @@ TEST_F(BenchTest, LeavesNothingWhenItIsInterrupted) {
         CommandLine({"wire", "--sizes=16,1MB,4MB,16MB,64MB", "--shards=2",
                      "--codecs=exact", "--seconds=0.3", "--ops=push"}),
         {{"TMPDIR", folder_}});
-    // The first point is measured; the next clusters come and go.
+    // After the first point is measured, other clusters start and end.
     ASSERT_TRUE(program.ReadUntil("push")) << program.output();
     program.Signal(signal);
     EXPECT_EQ(program.Wait(), 130);
@@ -241,7 +242,7 @@ TEST_F(BenchTest, TellsTheLastWordsOfADaemonThatFails) {
   EXPECT_EQ(Run({"wire", "--sizes=4kB", "--shards=1", "--seconds=600",
                  "--ps_flags=--memory_limit=1kB"}),
             1);
-  EXPECT_THAT(output_, HasSubstr("Its last words:"));
+  EXPECT_THAT(output_, HasSubstr("The end of its log:"));
   EXPECT_THAT(output_, HasSubstr("memory"));
   EXPECT_THAT(Leftovers(), IsEmpty());
 }

@@ -1,4 +1,5 @@
-// The daemons without `holdfast local`: any form of the ClusterSpec, any order.
+// The daemons without `holdfast local`: any form of the ClusterSpec, started in
+// any order.
 
 #include <map>
 #include <memory>
@@ -55,7 +56,7 @@ TEST_F(ByHandTest, HostsInFlagsWorkersFirst) {
       absl::StrCat("--ps_hosts=", addresses_[0], ",", addresses_[1]);
   const std::string worker_hosts =
       absl::StrCat("--worker_hosts=", addresses_[2], ",", addresses_[3]);
-  // Each waits for the others before it, visibly.
+  // Each task reports that it waits for the tasks that are not started yet.
   Start({kPsWorker, job_, ps_hosts, worker_hosts, "--job_name=worker",
          "--task_index=1"});
   EXPECT_TRUE(programs_.back()->ReadUntil("waiting for"));
@@ -112,8 +113,8 @@ TEST_F(ByHandTest, WorkersWhoseJobsDifferAreRefused) {
   EXPECT_THAT(other.output(), HasSubstr("/job:worker/task:1"));
 }
 
-// It is refused for good, as no other start mends that; and not before the one
-// that is there could have been on its way out.
+// The second worker is refused for good, because starting it again does not
+// help, but only after the first has had time to shut down.
 TEST_F(ByHandTest, AWorkerThatIsThereTwiceIsRefused) {
   const std::string ps_hosts = "--ps_hosts=" + addresses_[0];
   const std::string worker_hosts =

@@ -1,6 +1,6 @@
-// Click models as users train them, on data of `holdfast datagen criteo`: what
-// is learned, that it does not depend on what should not matter, and what can
-// be done with the checkpoints.
+// Click models as users train them, on data of `holdfast datagen criteo`: the
+// model learns, the result does not depend on what should not matter, and the
+// checkpoints can be used.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 constexpr int kExamples = 20000;
 constexpr int kTestExamples = 2000;
 constexpr int kCategories = 26;
-// The cells of a line before the categories: a label and 13 numbers.
+// The number of cells of a line before the categories: a label and 13 numbers.
 constexpr int kFirstCategory = 14;
 
 struct ClickJob {
@@ -69,7 +69,7 @@ const char* const kDlrm =
     "  top { dense { units: 16 } } top { relu {} }"
     "}";
 
-// What has become of the variables and each of the tables.
+// Digests of the variables and of each table.
 using Digests = std::vector<std::string>;
 
 class ClickTest : public ::testing::Test {
@@ -117,7 +117,7 @@ seed: 1
     return path;
   }
 
-  // Runs `holdfast` with these words; returns the exit code.
+  // Runs `holdfast` with these arguments, and returns the exit code.
   int Run(std::vector<std::string> words) {
     words.insert(words.begin(), kHoldfast);
     Program program(words);
@@ -126,7 +126,7 @@ seed: 1
     return code;
   }
 
-  // Trains in a run directory of its own, which is returned.
+  // Trains in a separate run directory, and returns its path.
   std::string Train(const std::string& job_file,
                     const std::vector<std::string>& flags) {
     const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
@@ -141,7 +141,8 @@ seed: 1
     return Train(WriteClickJob(job), flags);
   }
 
-  // Of the last checkpoint. That of the variables is the result's, too.
+  // The digests of the last checkpoint. Checks that the result has the same
+  // digest of the variables.
   Digests DigestsIn(const std::string& run_dir) {
     EXPECT_EQ(Run({"checkpoint", "inspect", run_dir + "/checkpoints"}), 0)
         << output_;
@@ -215,7 +216,8 @@ const google::protobuf::Struct& StructIn(const google::protobuf::Struct& in,
   return in.fields().at(name).struct_value();
 }
 
-// Mean cross-entropy of the labels that the lines of `file` begin with.
+// Mean cross-entropy of `probabilities` against the labels at the beginning of
+// the lines of `file`.
 double LossOf(const std::vector<double>& probabilities,
               const std::string& file) {
   std::ifstream lines(file);
@@ -228,8 +230,8 @@ double LossOf(const std::vector<double>& probabilities,
   return sum / static_cast<double>(probabilities.size());
 }
 
-// What `holdfast datagen` says of itself: who knows nothing but the click rate
-// has a log loss of this.
+// The log loss of a model that knows only the click rate, as `holdfast datagen`
+// prints it.
 double LossOfClickRate(const std::string& data) {
   return NumberIn(ReadResult(data + "/datagen.json"),
                   "test_log_loss_of_click_rate");
@@ -281,7 +283,7 @@ TEST_P(ClickModelTest, SynchronousJobsEndWithTheSameBits) {
       DigestsOf(job, {"--ps=1", "--worker_flags=--input_threads=1"});
   EXPECT_EQ(DigestsOf(job, {"--ps=3", "--worker_flags=--input_threads=3"}),
             digests);
-  // A single worker fills both seats of a step, in their order.
+  // A single worker fills both seats of a step, in order.
   job.consistency =
       "synchronous { replicas_to_aggregate: 2 total_num_replicas: 1 }";
   job.more = "examples: BY_TICKET";
@@ -302,9 +304,9 @@ TEST_F(ClickTest, MicroBatchesAreTheSameGradientButForRounding) {
               NumberIn(ReadResult(whole + "/result.json"), "test_loss"), 1e-4);
 }
 
-// Rules of rows that depend on the number of pushes and steps, values that
-// travel as halves and eighths, and clipping by a norm over dense gradients and
-// rows.
+// Rules for rows that depend on the number of pushes and steps, values that are
+// transferred as 16-bit and 8-bit numbers, and clipping by a norm over dense
+// gradients and rows.
 TEST_F(ClickTest, RowsThatComeAndGoAreTheSameOnAnyNumberOfPs) {
   ClickJob job;
   job.model =
@@ -325,7 +327,8 @@ TEST_F(ClickTest, RowsThatComeAndGoAreTheSameOnAnyNumberOfPs) {
   EXPECT_EQ(DigestsOf(job, {"--ps=3"}), digests);
 }
 
-// Batches of an epoch's end have fewer examples, or none, and so no rows.
+// Batches at the end of an epoch have fewer examples or none, and so fewer rows
+// or none.
 TEST_F(ClickTest, SeatsWithoutExamplesAreTheSameOnAnyNumberOfPs) {
   ClickJob job;
   job.model = kDlrm;
@@ -339,7 +342,7 @@ TEST_F(ClickTest, SeatsWithoutExamplesAreTheSameOnAnyNumberOfPs) {
   EXPECT_EQ(DigestsOf(job, {"--ps=3"}), digests);
 }
 
-// A loss scale that is too great at first: pushes that are not finite bring no
+// The loss scale is too great at first: pushes that are not finite create no
 // rows either.
 TEST_F(ClickTest, OverflowsAreTheSameOnAnyNumberOfPs) {
   ClickJob job;
@@ -380,11 +383,11 @@ TEST_F(ClickTest, AsynchronousPushesAreEachAcceptedOnce) {
   }
 }
 
-// What lies behind the header of an array of NumPy's.
+// The bytes of a NumPy array after the header.
 std::string BytesOfNpy(const std::string& path) {
   const std::string file = ReadText(path);
   if (!absl::StartsWith(file, "\x93NUMPY\x01")) {
-    ADD_FAILURE() << path << " is no array";
+    ADD_FAILURE() << path << " is not an array";
     return "";
   }
   const size_t header = static_cast<uint8_t>(file[8]) +
@@ -392,7 +395,7 @@ std::string BytesOfNpy(const std::string& path) {
   return file.substr(10 + header);
 }
 
-// An epoch makes a row of each id of the training set, in both tables.
+// An epoch creates a row for each id of the training set, in both tables.
 TEST_F(ClickTest, ExportsTheRowsOfAllIdsOfTheTrainingSet) {
   std::set<uint64_t> ids;
   std::ifstream lines(TrainFile());
@@ -438,9 +441,9 @@ TEST_F(ClickTest, ExportsTheRowsOfAllIdsOfTheTrainingSet) {
   EXPECT_THAT(output_, HasSubstr("the job's model has embedding tables"));
 }
 
-// Of libsvm, whose ids have values: the label is 1 where the values of odd
-// indices outweigh those of even ones. An evaluator looks at checkpoints
-// meanwhile.
+// Trains on libsvm data, whose ids have values: the label is 1 if the values of
+// odd indices outweigh the values of even ones. Meanwhile an evaluator
+// evaluates checkpoints.
 TEST_F(ClickTest, LibsvmWithAnEvaluator) {
   constexpr int kLines = 1000;
   for (const auto& [file, begin] :
@@ -479,7 +482,7 @@ seed: 1
   const std::string run_dir = Train(job_file, {"--ps=2", "--evaluator"});
   const google::protobuf::Struct result = ReadResult(run_dir + "/result.json");
   EXPECT_GT(NumberIn(result, "test_accuracy"), 0.85);
-  // Which checkpoints it comes to depends on its speed.
+  // The evaluator's speed determines which checkpoints it evaluates.
   EXPECT_THAT(ReadText(run_dir + "/evaluator-0.log"),
               ContainsRegex("step [1-9][0-9]*: test loss"));
   const std::string test_file = folder_ + "/test.svm";

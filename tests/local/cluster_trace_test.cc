@@ -52,7 +52,7 @@ class ClusterTraceTest : public ::testing::Test {
         "--job=" + WriteJob(folder_, job), "--slow_step_ms_max=20"});
     ASSERT_TRUE(job_->ReadUntil(" examples/s")) << job_->output();
   }
-  // The same with a script in Python as worker.
+  // The same with a Python script as worker.
   void StartScript(const std::string& text) {
     WriteText(folder_ + "/train.py", text);
     const std::string here = std::filesystem::current_path();
@@ -84,12 +84,12 @@ class ClusterTraceTest : public ::testing::Test {
   std::unique_ptr<Program> job_;
 };
 
-// "/job:ps/task:1", of a process of the trace.
+// The task of a process of the trace, such as "/job:ps/task:1".
 std::string TaskOf(const Event& event) {
   return event.process.substr(0, event.process.find(' '));
 }
 
-// The spans of a task, on tracks whose name begins so.
+// The spans of a task on tracks whose names begin with `track`.
 std::vector<Event> SpansOf(const ReadTrace& trace, const std::string& task,
                            const std::string& track) {
   std::vector<Event> found;
@@ -101,7 +101,7 @@ std::vector<Event> SpansOf(const ReadTrace& trace, const std::string& task,
   return found;
 }
 
-// Those with this name and argument.
+// The events with this name and argument.
 std::vector<Event> Where(const std::vector<Event>& events,
                          const std::string& name, const std::string& arg,
                          double value) {
@@ -124,8 +124,8 @@ std::set<std::string> NamesOf(const std::vector<Event>& events) {
 const char* const kPs[] = {"/job:ps/task:0", "/job:ps/task:1"};
 const char* const kWorkers[] = {"/job:worker/task:0", "/job:worker/task:1"};
 
-// All processes of a machine have one steady clock, so what was measured is
-// known to be 0.
+// All processes of a machine share one steady clock, so the measured offsets
+// are known to be 0.
 void CheckClocks(const std::string& text) {
   const std::regex clock(
       "\"clock_offset_us\":(-?[0-9.]+),\"clock_error_us\":([0-9.]+)");
@@ -135,7 +135,7 @@ void CheckClocks(const std::string& text) {
     double offset, error;
     ASSERT_TRUE(absl::SimpleAtod((*it)[1].str(), &offset));
     ASSERT_TRUE(absl::SimpleAtod((*it)[2].str(), &error));
-    // Both are rounded to a nanosecond.
+    // Both values are rounded to a nanosecond.
     EXPECT_LE(std::abs(offset), error + 0.001);
     ++tasks;
   }
@@ -163,7 +163,7 @@ TEST_F(ClusterTraceTest, EveryStepOfASynchronousJobOnEveryTask) {
   const double first = trace.data.at("first");
   const double end = trace.data.at("end");
   EXPECT_EQ(end - first, 10);
-  // Of two clocks.
+  // The errors of two clocks.
   const double slack = 2 * trace.data.at("clock_error_us") + 0.01;
 
   for (const char* worker : kWorkers) {
@@ -197,13 +197,13 @@ TEST_F(ClusterTraceTest, EveryStepOfASynchronousJobOnEveryTask) {
           EXPECT_LE(push.begin, commit[0].begin + slack);
         }
         EXPECT_LE(contributed[0].begin, commit[0].begin + slack);
-        // Parked until the version is there.
+        // Parked until the version exists.
         const auto pulled = Where(calls, "Pull", "version", step + 1);
         ASSERT_FALSE(pulled.empty());
         for (const Event& pull : pulled) {
           EXPECT_GE(pull.end, commit[0].end - slack);
         }
-        // And as the ps has seen it.
+        // The same push as the ps saw it.
         const double sequence = pushed[0].args.at("sequence");
         const auto served = Where(SpansOf(trace, kPs[ps], "pushes"), "Push",
                                   "sequence", sequence);
@@ -222,7 +222,7 @@ TEST_F(ClusterTraceTest, EveryStepOfASynchronousJobOnEveryTask) {
   }
 }
 
-// A program in Python, whose steps are as those of ps_worker.
+// A Python program whose steps look like those of ps_worker.
 TEST_F(ClusterTraceTest, APythonScriptsPhasesAndCalls) {
   StartScript(R"(
 import time
@@ -302,7 +302,7 @@ TEST_F(ClusterTraceTest, TicketsOfAnAsynchronousJob) {
              Where(rows, "Apply", "sequence", apply.args.at("sequence"))) {
           if (event.args.at("worker") == worker) served.push_back(event);
         }
-        // At the edges one of both may be missing.
+        // At the edges of the trace, one of the two may be missing.
         if (served.size() != 1) continue;
         EXPECT_GE(served[0].begin, apply.begin - slack);
         EXPECT_LE(served[0].end, apply.end + slack);
@@ -320,7 +320,7 @@ TEST_F(ClusterTraceTest, AWorkerThatDiesMeanwhileIsNamed) {
   Kill("worker-1");
   EXPECT_EQ(program->Wait(), 1) << program->output();
   EXPECT_THAT(program->output(), AllOf(HasSubstr("trace.json lacks"),
-                                       HasSubstr("the last of its steps: "),
+                                       HasSubstr("its last steps: "),
                                        HasSubstr("/job:worker/task:1: it ")));
   const ReadTrace trace(ReadText(output_));
   EXPECT_FALSE(SpansOf(trace, kWorkers[0], "training").empty());

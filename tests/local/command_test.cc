@@ -1,5 +1,5 @@
-// `holdfast local -- COMMAND`: programs that find their place in TF_CONFIG, as
-// a script does. Here it is a worker with a job file.
+// `holdfast local -- COMMAND`: programs that find their task in TF_CONFIG, as a
+// script does. Here the program is a worker with a job file.
 
 #include <signal.h>
 
@@ -27,7 +27,7 @@ class CommandTest : public ::testing::Test {
     WriteExamples(folder_);
   }
 
-  // Starts a run of `worker` on the job, with more flags.
+  // Starts a run of `worker` on the job, with additional flags.
   std::unique_ptr<Program> Start(const SmallJob& job, const std::string& worker,
                                  std::vector<std::string> flags) {
     std::vector<std::string> args = {kHoldfast, "local",
@@ -41,7 +41,7 @@ class CommandTest : public ::testing::Test {
 
   std::string Digest() const { return StringIn(ReadResult(result_), "digest"); }
 
-  // Of the same job under --job.
+  // The digest of the same job, run with --job.
   std::string DigestOfJobFile(const SmallJob& job) {
     const std::string run_dir = folder_ + "/job";
     Program program({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
@@ -70,11 +70,11 @@ TEST_F(CommandTest, TrainsAsAJobFileDoes) {
             HasSubstr("the job is done\n"),
             HasSubstr("ps_worker: done\n  steps          40, saved\n")));
   EXPECT_EQ(Digest(), DigestOfJobFile({}));
-  // It is not run again.
+  // A finished job is not run again.
   const std::string log = ReadText(run_dir_ + "/ps-0.log");
   program = Start({}, kPsWorker, {"--ps=1"});
   EXPECT_EQ(program->Wait(), 0) << program->output();
-  EXPECT_THAT(program->output(), HasSubstr("was done before"));
+  EXPECT_THAT(program->output(), HasSubstr("is already done"));
   EXPECT_EQ(ReadText(run_dir_ + "/ps-0.log"), log);
 }
 
@@ -110,7 +110,7 @@ TEST_F(CommandTest, GoesOnFromWhereItWasInterrupted) {
   EXPECT_EQ(Digest(), DigestOfJobFile(job));
 }
 
-// The worker refuses its flag.
+// The worker rejects an unknown flag.
 TEST_F(CommandTest, WrongUseOfTheCommandIsFinal) {
   auto program = Start({}, "worker/none", {});
   EXPECT_EQ(program->Wait(), 2);

@@ -1,5 +1,6 @@
-// Jobs that leave means, deviations and values to their training set: the chief
-// computes them once, and whoever has to do with the job uses these.
+// Jobs that have means, deviations and values computed from their training set:
+// the chief computes them once, and all other tasks and commands use its
+// results.
 
 #include <memory>
 #include <string>
@@ -30,11 +31,11 @@ constexpr char kWritten[] =
     "columns { name: 'city' category { values: 'oslo' values: 'rome' } } "
     "columns { name: 'class' label { values: 'n' values: 'no' values: 'o' "
     "values: 's' } }";
-constexpr char kByChief[] = "computed of the training set: what";
-constexpr char kAsDeclared[] = "as the job was declared: what";
+constexpr char kByChief[] = "computed from the training set: the fields";
+constexpr char kAsDeclared[] = "taken from the declaration: the fields";
 
-// Half of the rows has each value of a column. Which class it is follows from
-// the first two.
+// Half of the rows have each value of a column. The first two columns determine
+// the class.
 std::string Row(int row) {
   const bool a = row % 2 == 1, b = row / 2 % 2 == 1;
   return absl::StrCat(a ? 30 : 10, ",", b ? 3 : -5, ",",
@@ -48,7 +49,8 @@ class ComputedDataTest : public ::testing::Test {
     std::string train = "a,b,city,class\n", test = train, few = train;
     for (int row = 0; row < 160; ++row) train += Row(row);
     for (int row = 0; row < 24; ++row) test += Row(row);
-    // Of one class: of its own mean and deviation nobody could tell it.
+    // Rows of one class alone: with their own mean and deviation they could not
+    // be classified.
     for (int row = 1; row < 40; row += 4) few += Row(row);
     WriteText(folder_ + "/train.csv", train);
     WriteText(folder_ + "/test.csv", test);
@@ -99,7 +101,7 @@ seed: 1
   std::string Log(const std::string& task) const {
     return ReadText(absl::StrCat(run_dir_, "/", task, ".log"));
   }
-  // What `holdfast eval` finds.
+  // Returns the result of `holdfast eval`.
   google::protobuf::Struct Evaluate(const std::vector<std::string>& flags) {
     const std::string file = folder_ + "/eval.json";
     std::vector<std::string> args = {
@@ -117,7 +119,7 @@ seed: 1
   int runs_ = 0;
 };
 
-// The job with the same numbers written out trains the same model.
+// A job file with the same numbers written out trains the same model.
 TEST_F(ComputedDataTest, TheChiefComputesForAll) {
   const std::string digest =
       DigestOf(JobOf(kComputed), {"--ps=2", "--workers=2"});
@@ -140,7 +142,7 @@ TEST_F(ComputedDataTest, CheckpointsHaveThem) {
   const auto trained = ReadResult(run_dir_ + "/result.json");
   const std::string few = absl::StrCat("--data=", folder_, "/few.csv");
   EXPECT_EQ(NumberIn(Evaluate({few}), "accuracy"), 1);
-  // The file that they were computed of is not needed any more.
+  // The file that they were computed from is not needed any more.
   WriteText(folder_ + "/train.csv", "");
   EXPECT_EQ(NumberIn(Evaluate({JobOf(kComputed)}), "loss"),
             NumberIn(trained, "test_loss"));
@@ -155,8 +157,8 @@ TEST_F(ComputedDataTest, CheckpointsHaveThem) {
                 "probability_s\n0,no,"));
 }
 
-// At fixed steps the job waits for the evaluator. Otherwise so short a job may
-// be done, and the ps gone, before that has started.
+// At fixed steps, the job waits for the evaluator. Otherwise such a short job
+// may be done, and the ps gone, before the evaluator has started.
 TEST_F(ComputedDataTest, AnEvaluatorTakesThemFromCheckpoints) {
   DigestOf(JobOf(kComputed,
                  "evaluation { every_steps: 60 early_stopping { "
@@ -172,7 +174,7 @@ TEST_F(ComputedDataTest, AnEvaluatorTakesThemFromCheckpoints) {
 TEST_F(ComputedDataTest, AJobThatGoesOnComputesNothing) {
   const std::string job = JobOf(kComputed);
   const std::vector<std::string> flags = {"--ps=2", "--workers=2"};
-  // Slow enough to be stopped before its end.
+  // The run is slow enough to be stopped before its end.
   auto run = Start(job, {"--ps=2", "--workers=2",
                          absl::StrCat("--worker_binary=", kSlowWorker),
                          "--worker_flags=--slow_step_ms_max=300"});

@@ -1,4 +1,4 @@
-// examples/custom_table: a model of the user's own with embedding tables.
+// examples/custom_table: a user-defined model with embedding tables.
 
 #include <algorithm>
 #include <string>
@@ -33,7 +33,7 @@ class CustomTableTest : public ::testing::Test {
     EXPECT_EQ(program.Wait(), 0) << program.output();
   }
 
-  // With `more` behind the example's job. Returns the exit code.
+  // Trains the example's job with `more` appended to it. Returns the exit code.
   int Train(const std::string& more, const std::vector<std::string>& flags) {
     const std::string job = folder_ + "/job.textproto";
     WriteText(job, absl::StrReplaceAll(
@@ -59,7 +59,7 @@ class CustomTableTest : public ::testing::Test {
     return ReadResult(run_dir_ + "/result.json");
   }
 
-  // What the last checkpoint has of variables and tables, with digests.
+  // The variables and tables of the last checkpoint, with digests.
   std::vector<std::string> Contents() {
     EXPECT_EQ(Run({"checkpoint", "inspect", run_dir_ + "/checkpoints"}), 0)
         << output_;
@@ -80,9 +80,9 @@ class CustomTableTest : public ::testing::Test {
   std::string output_;
 };
 
-// No model has less than 0.01, as ratings.py says; without factors, with the
-// biases alone, the squared error is that of <p, q>, 2 x 0.7^4 = 0.48, and the
-// noise.
+// No model has less than 0.01, see ratings.py; with biases alone, without
+// factors, the squared error is the variance of <p, q>, 2 x 0.7^4 = 0.48, plus
+// the noise.
 TEST_F(CustomTableTest, LearnsUsersAndItems) {
   ASSERT_EQ(Train("", {kWorker}), 0) << output_;
   EXPECT_LT(NumberIn(Result(), "test_mean_squared_error"), 0.02);

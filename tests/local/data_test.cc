@@ -1,5 +1,5 @@
-// Jobs on the formats of docs/data.md: what is trained follows from the
-// examples alone, and not from how they are stored or who reads them.
+// Jobs on the formats of docs/data.md: the trained model depends only on the
+// examples, and not on how they are stored or which task reads them.
 
 #include <zlib.h>
 
@@ -77,7 +77,7 @@ std::string Npy(const std::string& descr, const std::string& shape,
   return file;
 }
 
-// The record of a row, as an Example of a feature each.
+// The record of a row: an Example with one feature per column.
 std::string RecordOf(int row) {
   proto::tensorflow::Example example;
   const auto add = [&example](const std::string& name) {
@@ -176,7 +176,7 @@ seed: 1
   }
 
   const std::string folder_;
-  // In place of one Dataset for training and evaluation.
+  // Used instead of one Dataset for training and evaluation.
   std::string data_;
   std::string units_ = "4";
   std::string loss_ = "softmax_cross_entropy";
@@ -243,7 +243,7 @@ TEST_F(DataTest, LearnsTargets) {
       "columns { name: 'target' target {} } ";
   const std::string data = "csv { files: 'table.csv' " + columns;
   const std::string digest = DigestOf(data + "}");
-  // The targets' variance is above 4.
+  // The variance of the targets is above 4.
   EXPECT_LT(NumberIn(Result(), "test_loss"), 0.1);
   EXPECT_LT(NumberIn(Result(), "test_mean_absolute_error"), 0.3);
   EXPECT_EQ(DigestOf(data + "}", "micro_batches: 1", {"--ps=1"}), digest);
@@ -299,13 +299,13 @@ TEST_F(DataTest, TellsTheScoresThatAreAskedFor) {
     right += predicted.Get(label).number_value();
   }
   EXPECT_DOUBLE_EQ(right / kRows, accuracy);
-  // What does not fit is told before training.
+  // Mismatches are reported before training.
   EXPECT_EQ(Train(data, "evaluation { auc: true }"), 2);
   EXPECT_THAT(output_, HasSubstr("evaluation.auc: the model has 4 outputs; the "
-                                 "area under the curve is that of two"));
+                                 "area under the curve is defined for two"));
 }
 
-// Whoever trains, the examples are those of index and seed.
+// Index and seed alone determine the examples, whichever task trains.
 TEST_F(DataTest, ASourceOfTheUsersOwnIsLearned) {
   const auto train = [&](std::vector<std::string> more) {
     run_dir_ = absl::StrCat(folder_, "/run-", runs_++);
@@ -327,13 +327,14 @@ TEST_F(DataTest, ASourceOfTheUsersOwnIsLearned) {
   ASSERT_EQ(train({worker, "--ps=2", "--worker_flags=--input_threads=3"}), 0)
       << output_;
   EXPECT_EQ(StringIn(Result(), "digest"), digest);
-  // ps_worker does not know it.
+  // ps_worker does not have this source.
   EXPECT_EQ(train({}), 2);
   EXPECT_THAT(output_, HasSubstr("no data source is registered as \"rings\" in "
                                  "this binary; it has none of the user's own"));
 }
 
-// Of logistic regression (scikit-learn 1.9) 20 splits have 95 % +- 4.4 % right.
+// Logistic regression (scikit-learn 1.9) gets 95 % +- 4.4 % right over 20
+// splits.
 TEST_F(DataTest, TheExampleOfATableIsLearned) {
   run_dir_ = folder_ + "/iris";
   Program program({kHoldfast, "local", "--job=examples/iris.textproto",
@@ -342,8 +343,8 @@ TEST_F(DataTest, TheExampleOfATableIsLearned) {
   EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.86);
 }
 
-// Of small images in colour: PNG files in folders, and the same as records. A
-// network without colours, or without shapes, would get half of them right.
+// Small color images: PNG files in folders, and the same images as records. A
+// network that ignored colors, or shapes, would get half of them right.
 TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
   const std::string shapes = folder_ + "/shapes";
   Program draw({"/usr/bin/python3", "examples/shapes.py", shapes});
@@ -385,7 +386,8 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
   train(job + "consistency { asynchronous {} }", {});
   EXPECT_EQ(NumberIn(Result(), "examples"), 4800);
 
-  // Of files in one folder, without classes, the model tells the classes.
+  // The model predicts the classes of files in one folder, without class
+  // folders.
   const std::string checkpoints =
       absl::StrCat("--checkpoint=", folder_, "/run-0/checkpoints");
   const std::string flat = folder_ + "/flat";
@@ -402,7 +404,7 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
                     HasSubstr("\n0,a.png,blue_square,"),
                     HasSubstr("\n1,b.png,red_disc,")));
 
-  // A test set without one of the classes shifts no label.
+  // If the test set lacks a class, labels do not shift.
   const std::string lacking = folder_ + "/lacking";
   fs::copy(shapes + "/test", lacking, fs::copy_options::recursive);
   fs::remove_all(lacking + "/blue_disc");
@@ -418,7 +420,7 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
   EXPECT_THAT(evaluates.output(),
               ::testing::ContainsRegex("\"accuracy\": (1|0\\.9)"));
 
-  // A file that has become something else.
+  // A file that is no longer an image.
   WriteText(shapes + "/train/red_disc/0003.png", "no image");
   train(absl::StrReplaceAll(
             job, {{images("train"), images("train") + "skip_bad_rows: true "}}),
@@ -426,11 +428,11 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
   EXPECT_EQ(NumberIn(Result(), "skipped_rows"), 1);
 }
 
-// Gradient descent with momentum, from zeros, on batches of all 150 rows, in
-// which their order does not matter. The losses are those of the same in JAX
-// 0.10.2 and Optax 0.2.8: softmax_cross_entropy_with_integer_labels of the
-// three other columns with the species, and huber_loss of them with the petals'
-// width, by sgd(rate, momentum=0.9).
+// Gradient descent with momentum, from zeros, on batches of all 150 rows, so
+// that their order does not matter. The expected losses come from JAX 0.10.2
+// and Optax 0.2.8: softmax_cross_entropy_with_integer_labels for the species
+// from the three other columns, and huber_loss for the petals' width from them,
+// with sgd(rate, momentum=0.9).
 TEST_F(DataTest, TheLossesOfATableAreJaxs) {
   const auto train = [&](const std::string& layer, const std::string& loss,
                          const std::string& answer, const std::string& rate,
@@ -480,7 +482,7 @@ TEST_F(DataTest, TheLossesOfATableAreJaxs) {
   EXPECT_NEAR(NumberIn(Result(), "test_mean_squared_error"), 0.037981912, 1e-5);
 }
 
-// A fifth of the rows is kept for evaluation, whoever reads them.
+// A fifth of the rows is kept for evaluation, whichever task reads them.
 TEST_F(DataTest, HoldsATestSetOut) {
   data_ = absl::StrCat("train { csv { files: 'table.csv' ", kColumns,
                        " } } holdout { fraction: 0.2 seed: 9 }");
@@ -492,8 +494,8 @@ TEST_F(DataTest, HoldsATestSetOut) {
   EXPECT_EQ(DigestOf("", "", {"--ps=1", "--workers=2"}), digest);
 }
 
-// Of what is held out nothing is trained on, and the rest comes in the order
-// that is asked for.
+// Rows that are held out are not trained on, and the rest come in the requested
+// order.
 TEST_F(DataTest, HoldsATestSetOutOfEveryOrder) {
   const std::string step =
       "consistency { synchronous { replicas_to_aggregate: 2 } }";
@@ -513,7 +515,7 @@ TEST_F(DataTest, HoldsATestSetOutOfEveryOrder) {
 }
 
 // 240 rows in blocks of 50: one block is short, and batches of 2 workers cross
-// the borders.
+// block boundaries.
 TEST_F(DataTest, TheOrderIsTheSameForAnyNumberOfWorkers) {
   const std::string data =
       "train { npy { inputs: 'x.npy' labels: 'y.npy' } } "
@@ -540,14 +542,14 @@ TEST_F(DataTest, WrongRowsAreToldBeforeTraining) {
   EXPECT_NE(Train(data + " }"), 0);
   EXPECT_THAT(
       output_,
-      AllOf(HasSubstr("wrong.csv\": line 52: column \"b\": \"none\" is no "
-                      "finite number"),
+      AllOf(HasSubstr("wrong.csv\": line 52: column \"b\": \"none\" is not "
+                      "a finite number"),
             HasSubstr("add it to `missing`")));
   ASSERT_EQ(Train(data + " skip_bad_rows: true }"), 0) << output_;
   EXPECT_EQ(NumberIn(Result(), "skipped_rows"), 1);
   EXPECT_THAT(ReadText(run_dir_ + "/worker-0.log"),
               AllOf(HasSubstr("51 examples to train on"),
-                    HasSubstr("1 rows were left out"),
+                    HasSubstr("1 rows were skipped"),
                     HasSubstr("line 52: column \"b\"")));
 }
 

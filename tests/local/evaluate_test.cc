@@ -38,7 +38,7 @@ class EvaluateTest : public ::testing::Test {
     return absl::StrCat("--checkpoint=", *run_dir_, "/checkpoints");
   }
 
-  // Runs the command; returns the exit code.
+  // Runs the command, and returns the exit code.
   int Run(const std::vector<std::string>& args) {
     std::vector<std::string> words = {kHoldfast};
     words.insert(words.end(), args.begin(), args.end());
@@ -48,7 +48,7 @@ class EvaluateTest : public ::testing::Test {
     return code;
   }
 
-  // Its result.
+  // Returns the result of `holdfast eval`.
   google::protobuf::Struct Eval(std::vector<std::string> flags) {
     const std::string file = folder_ + "/eval.json";
     std::vector<std::string> args = {"eval", Checkpoints(),
@@ -82,8 +82,8 @@ TEST_F(EvaluateTest, IsWhatTheChiefFound) {
   EXPECT_EQ(evaluated.fields().count("int8"), 0);
 }
 
-// The checkpoint knows its job: data are enough. Weights of 8 bits cost little,
-// but something.
+// The checkpoint contains its job, so only data is needed. Weights of 8 bits
+// cost a little accuracy.
 TEST_F(EvaluateTest, TakesOtherDataAndSmallerWeights) {
   const auto evaluated = Eval({"--data=examples/iris.csv", "--int8"});
   EXPECT_EQ(NumberIn(evaluated, "examples"), 150);
@@ -92,7 +92,7 @@ TEST_F(EvaluateTest, TakesOtherDataAndSmallerWeights) {
   EXPECT_GT(NumberIn(exact, "accuracy"), 0.9);
   EXPECT_NEAR(NumberIn(rounded, "accuracy"), NumberIn(exact, "accuracy"), 0.03);
   EXPECT_NE(NumberIn(rounded, "loss"), NumberIn(exact, "loss"));
-  // Without --output the same is printed.
+  // Without --output, the same result is printed.
   EXPECT_EQ(Run({"eval", Checkpoints(), "--data=examples/iris.csv"}), 0);
   EXPECT_THAT(output_, HasSubstr("\"examples\": 150"));
 }
@@ -139,12 +139,12 @@ TEST_F(EvaluateTest, PredictsWithoutLabels) {
 
 TEST_F(EvaluateTest, WrongUseIsToldWithAWayOut) {
   EXPECT_EQ(Run({"eval"}), 2);
-  EXPECT_THAT(output_, HasSubstr("--checkpoint is needed"));
+  EXPECT_THAT(output_, HasSubstr("--checkpoint is required"));
   EXPECT_EQ(Run({"predict", Checkpoints(), "--data=examples/iris.csv"}), 2);
-  EXPECT_THAT(output_, HasSubstr("--output is needed"));
+  EXPECT_THAT(output_, HasSubstr("--output is required"));
   EXPECT_EQ(Run({"eval", Checkpoints()}), 2);
   EXPECT_THAT(output_, HasSubstr("name files with --data"));
-  // Not the training set in its place.
+  // The training set must not be used instead.
   EXPECT_EQ(Run({"predict", Checkpoints(), "--job=examples/iris.textproto",
                  absl::StrCat("--output=", folder_, "/none.csv")}),
             2);
@@ -158,7 +158,7 @@ TEST_F(EvaluateTest, WrongUseIsToldWithAWayOut) {
             2);
   EXPECT_THAT(output_, HasSubstr("[28,28]"));
   EXPECT_THAT(output_, HasSubstr("[4]"));
-  // Nothing is left of a prediction that failed.
+  // A failed prediction leaves no file.
   WriteText(folder_ + "/bad.csv",
             "sepal_length,sepal_width,petal_length,petal_width\n1,2,3,?\n");
   const std::string file = folder_ + "/bad_predicted.csv";

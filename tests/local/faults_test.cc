@@ -1,4 +1,4 @@
-// `holdfast local` when something dies, or is told to end.
+// `holdfast local` when a task dies, or when it is interrupted.
 
 #include <signal.h>
 
@@ -34,7 +34,7 @@ class FaultsTest : public ::testing::Test {
     auto program = std::make_unique<Program>(std::vector<std::string>{
         kHoldfast, "local", "--job=" + WriteJob(folder_, job),
         "--run_dir=" + run_dir_, "--ps=2", "--workers=2", "--lease=1s"});
-    // Every daemon has had its say by then.
+    // By then, every daemon has written to its log.
     EXPECT_TRUE(program->ReadUntil(" examples/s")) << program->output();
     for (const char* name : {"ps-0", "ps-1", "worker-0", "worker-1"}) {
       daemons_.push_back(std::make_unique<WatchedProcess>(PidOf(name)));
@@ -89,17 +89,17 @@ TEST_F(FaultsTest, InterruptEndsEverything) {
               ContainsRegex("step [1-9][0-9]* is saved; to go on from there:\n"
                             "  holdfast local --job="),
               HasSubstr("--run_dir=" + run_dir_)));
-    // Nobody has waited for one that had gone before.
+    // No task has waited for a task that had already gone.
     for (const char* log : {"ps-0.log", "ps-1.log"}) {
       EXPECT_THAT(ReadText(absl::StrCat(run_dir_, "/", log)),
-                  Not(HasSubstr("could not leave")));
+                  Not(HasSubstr("failed to leave")));
     }
     ExpectNoDaemonIsLeft();
     daemons_.clear();
   }
 }
 
-// A ps saves the job first, which it cannot without the other.
+// A ps saves the job before it ends, and cannot do so without the other ps.
 TEST_F(FaultsTest, TheSecondSignalEndsADaemonAtOnce) {
   auto program = StartEndlessJob();
   kill(PidOf("ps-1"), SIGSTOP);
@@ -169,7 +169,7 @@ TEST_F(FaultsTest, AJobThatDivergesFails) {
         begin, program.output().find("not finite", begin) - begin);
   }
   EXPECT_EQ(reasons[0], reasons[1]) << "at the same step, whatever the timing";
-  // It is not for the program to decide where there is no limit.
+  // Without a limit, the program does not stop the job.
   job.more = "max_consecutive_not_finite: 0";
   Program program({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
                    "--run_dir=" + run_dir_});
@@ -188,9 +188,9 @@ TEST_F(FaultsTest, AFinishedRunIsNotRunAgain) {
   EXPECT_THAT(result, HasSubstr("\"aggregation\": \"MEAN\""));
   Program again(args);
   EXPECT_EQ(again.Wait(), 0) << again.output();
-  EXPECT_THAT(again.output(), AllOf(HasSubstr("was done before"),
+  EXPECT_THAT(again.output(), AllOf(HasSubstr("is already done"),
                                     HasSubstr("another --run_dir")));
-  // Another job.
+  // A different job.
   SmallJob other;
   other.units = 8;
   WriteJob(folder_, other);

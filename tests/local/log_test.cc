@@ -1,4 +1,4 @@
-// The log of the daemons as systems that collect logs read it.
+// The daemons' logs as log collectors read them.
 
 #include <signal.h>
 
@@ -47,7 +47,7 @@ class LogTest : public ::testing::Test {
   std::vector<std::string> worker_;
 };
 
-// Each line is an object that says whose it is.
+// Each line is a JSON object that names its task.
 void ExpectJson(const std::string& log, const std::string& task) {
   std::vector<std::string> with_step;
   for (const absl::string_view line :

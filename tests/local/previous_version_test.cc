@@ -1,10 +1,11 @@
-// What the version before has left behind: this one goes on from it
+// This version resumes jobs of the previous version
 // (docs/operating/compatibility.md).
 //
-// testdata/protocol_6/ is the checkpoint directory of the job below, by the
-// programs of protocol 6, whose `holdfast local --ps=2 --workers=2` was killed
-// when step 20 was on disk. After a change of the protocol or of a format, make
-// one with the programs before the change, and keep it beside this one.
+// testdata/protocol_6/ is the checkpoint directory of the job below, written by
+// the programs of protocol 6, whose `holdfast local --ps=2 --workers=2` was
+// killed when step 20 was on disk. After a change of the protocol or of a
+// format, create a directory with the programs before the change, and keep it
+// beside this one.
 
 #include <filesystem>
 #include <string>
@@ -21,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr char kLeft[] = "tests/local/testdata/protocol_6";
 
-// Files that the test may write to.
+// Copies files so that the test may write to them.
 void Copy(const std::string& from, const std::string& to) {
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(from)) {
@@ -46,7 +47,7 @@ TEST(PreviousVersionTest, ItsCheckpointIsGoneOnFrom) {
   EXPECT_EQ(inspect.Wait(), 0) << inspect.output();
   EXPECT_THAT(inspect.output(), HasSubstr("g0001-step00000020"));
   EXPECT_THAT(inspect.output(), HasSubstr("updates      20"));
-  // As the version before told it.
+  // The digest that the previous version printed.
   EXPECT_THAT(inspect.output(),
               HasSubstr("6b0918779f146a6270e64bca2b4b1de9dd834606c3c74d21bac938"
                         "21767e0623"));
@@ -59,7 +60,7 @@ TEST(PreviousVersionTest, ItsCheckpointIsGoneOnFrom) {
   EXPECT_EQ(train.Wait(), 0) << train.output();
   const auto result = ReadResult(run_dir + "/result.json");
   EXPECT_EQ(NumberIn(result, "global_step"), 40);
-  // Those of the steps before among them.
+  // These include the examples of the steps before.
   EXPECT_EQ(NumberIn(result, "examples"), 1280);
   EXPECT_GT(NumberIn(result, "test_accuracy"), 0.9);
 

@@ -20,7 +20,7 @@
 namespace holdfast {
 namespace {
 
-// poll(2) on one descriptor. False after the deadline.
+// Calls poll(2) on one descriptor. Returns false after the deadline.
 bool IsReadableBy(int fd, absl::Time deadline) {
   pollfd fds[] = {{fd, POLLIN, 0}};
   int ready;
@@ -85,7 +85,8 @@ int Program::Wait(absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   while (ReadMore(deadline)) {
   }
-  // The output ends with the program: none here hands its own on.
+  // The output ends with the program: no program here passes its output on to a
+  // child.
   const bool in_time = WatchedProcess(pid_).IsGoneWithin(
       std::max(deadline - SteadyNow(), absl::ZeroDuration()));
   if (!in_time) Signal(SIGKILL);

@@ -12,39 +12,41 @@
 
 namespace holdfast {
 
-// A program under test: its output comes through a pipe, so that a test waits
-// for what the program says rather than for time to pass.
+// A program under test. Its output comes through a pipe, so that a test waits
+// for output rather than for time to pass.
 //
-// Failures of the machinery end the test program. Thread-compatible.
+// A failure to start or control the program ends the test program.
+// Thread-compatible.
 class Program {
  public:
-  // Starts `args[0]` with more variables in its environment. Standard output
-  // and error are read as one.
+  // Starts `args[0]` with `environment` added to the test's own. Standard
+  // output and standard error are read as one stream.
   explicit Program(const std::vector<std::string>& args,
                    const std::map<std::string, std::string>& environment = {});
-  // Kills it when it still runs.
+  // Kills the program if it still runs.
   ~Program();
 
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   pid_t pid() const { return pid_; }
-  // What it has said, as far as it has been read.
+  // The output read so far.
   const std::string& output() const { return output_; }
 
-  // Reads on until the output contains `text`. False when it ends without, or
-  // after `timeout`.
+  // Reads until the output contains `text`. Returns false if the output ends
+  // without it, or after `timeout`.
   bool ReadUntil(const std::string& text,
                  absl::Duration timeout = absl::Seconds(30));
 
   void Signal(int signal);
 
-  // Reads to the end. The exit status, or 128 + the signal that ended it; -1
-  // when it has not ended after `timeout`, and is killed.
+  // Reads to the end of the output. Returns the exit status, or 128 + the
+  // number of the signal that ended the program. After `timeout`, kills the
+  // program and returns -1.
   int Wait(absl::Duration timeout = absl::Seconds(40));
 
  private:
-  // False at the end of the output, or after the deadline.
+  // Returns false at the end of the output, or after the deadline.
   bool ReadMore(absl::Time deadline);
 
   pid_t pid_ = 0;
@@ -53,7 +55,7 @@ class Program {
   bool reaped_ = false;
 };
 
-// A process of any parent: for waiting until it has gone.
+// Waits for the end of a process, which need not be a child.
 class WatchedProcess {
  public:
   explicit WatchedProcess(pid_t pid);
@@ -65,7 +67,7 @@ class WatchedProcess {
   bool IsGoneWithin(absl::Duration timeout) const;
 
  private:
-  int fd_;  // a pidfd; -1: it had gone before
+  int fd_;  // a pidfd; -1 if the process had already ended
 };
 
 }  // namespace holdfast

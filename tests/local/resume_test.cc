@@ -1,4 +1,4 @@
-// A job goes on with an edited job file: docs/protocol/recovery.md, "With
+// A job is resumed with an edited job file: docs/protocol/recovery.md, "With
 // another job file".
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class ResumeTest : public ::testing::Test {
  protected:
   ResumeTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
 
-  // Runs the job in `run`, a folder of its own. Returns the exit code.
+  // Runs the job in the folder `run`. Returns the exit code.
   int Train(const std::string& run, const SmallJob& job, int ps = 2,
             int workers = 2) {
     run_dir_ = folder_ + "/" + run;
@@ -53,7 +53,7 @@ TEST_F(ResumeTest, MoreStepsEndLikeALongerJob) {
   ASSERT_EQ(Train("longer", job), 0) << said_;
   EXPECT_EQ(NumberIn(Result(), "global_step"), 40);
   EXPECT_EQ(Train("longer", job), 0) << said_;
-  EXPECT_THAT(said_, HasSubstr("To train on, give the job more steps"));
+  EXPECT_THAT(said_, HasSubstr("To train further, give the job more steps"));
   job.steps = 80;
   ASSERT_EQ(Train("longer", job, /*ps=*/3), 0) << said_;
   EXPECT_EQ(NumberIn(Result(), "global_step"), 80);
@@ -92,16 +92,16 @@ TEST_F(ResumeTest, WhatMayNotChangeIsNamed) {
   other.steps = 80;
   other.more += "micro_batches: 2\n";
   EXPECT_EQ(Train("run", other), 2);
-  EXPECT_THAT(said_, HasSubstr("cannot change when a job goes on: added: "
+  EXPECT_THAT(said_, HasSubstr("cannot change when a job continues: added: "
                                "micro_batches: 2"));
   EXPECT_EQ(Digest(), digest) << "its result is kept";
-  // Not only where it is finished.
+  // The same holds if the job is not finished.
   std::filesystem::remove(run_dir_ + "/result.json");
   SmallJob fewer = job;
   fewer.steps = 30;
   EXPECT_EQ(Train("run", fewer), 2);
   EXPECT_THAT(said_, HasSubstr("total_steps is 30, but the job has made 40 "
-                               "steps, of which none is taken back"));
+                               "steps, which cannot be undone"));
   job.steps = 80;
   EXPECT_EQ(Train("run", job), 0) << said_;
 }

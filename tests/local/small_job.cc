@@ -24,7 +24,7 @@ constexpr int kExamples = 200;
 constexpr int kSide = 8;
 constexpr int kClasses = 4;
 
-// Big-endian, as IDX has it.
+// Big-endian, as in IDX files.
 std::string Number(uint32_t value) {
   std::string bytes;
   for (int shift = 24; shift >= 0; shift -= 8) {

@@ -1,5 +1,5 @@
-// `holdfast stop` of real processes: all exit 0, and the same command goes on
-// to the digest of a run that was not disturbed.
+// `holdfast stop` on real processes: all exit with 0, and the same command
+// resumes the job and ends with the digest of an undisturbed run.
 
 #include <memory>
 #include <string>
@@ -40,7 +40,7 @@ class StopTest : public ::testing::Test {
     return std::make_unique<Program>(args);
   }
 
-  // The exit code of `holdfast stop`, once the run trains.
+  // Runs `holdfast stop` once the run trains, and returns the exit code.
   int StopWhenItTrains(Program* run, std::vector<std::string> flags = {}) {
     EXPECT_TRUE(run->ReadUntil(" examples/s")) << run->output();
     std::vector<std::string> args = {kHoldfast, "stop",
@@ -129,10 +129,10 @@ TEST_F(StopTest, WithoutCheckpointsItHasToBeSaid) {
   EXPECT_EQ(StopWhenItTrains(run.get(), {"--without_checkpoint"}), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("nothing was saved"));
   EXPECT_EQ(run->Wait(), 0) << run->output();
-  EXPECT_THAT(run->output(), HasSubstr("no step is saved; to begin again:"));
+  EXPECT_THAT(run->output(), HasSubstr("no step was saved; to start again:"));
 }
 
-// Of worker 0 the run shows what it says.
+// The run shows the output of worker 0.
 TEST_F(StopTest, ARunOfACommandEndsTheSame) {
   SmallJob job;
   job.steps = 1000000000;

@@ -1,4 +1,4 @@
-// --trace of the workers: what is in the files, however the worker ends.
+// --trace of the workers: the content of the files, however the worker ends.
 
 #include <map>
 #include <memory>
@@ -24,7 +24,7 @@ class TraceTest : public ::testing::Test {
  protected:
   TraceTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
 
-  // Trains with two ps and two workers. The result's digest.
+  // Trains with two ps and two workers. Returns the result's digest.
   std::string Train(const SmallJob& job,
                     const std::vector<std::string>& flags) {
     const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
@@ -78,10 +78,10 @@ TEST_F(TraceTest, ShowsComputationAndCallsOfSteps) {
     EXPECT_THAT(NamesOf(trace.OfKind("rpc")),
                 IsSupersetOf({"Push", "Pull", "Contribute"}));
     EXPECT_THAT(NamesOf(trace.OfKind("copy")), ::testing::IsEmpty());
-    // A gradient to each ps in each step, and its answer.
+    // In each step, a gradient to each ps and the answer.
     std::map<std::string, std::set<double>> steps;
     for (const ReadTrace::Event& event : trace.OfKind("rpc")) {
-      // A worker that ends does not wait until its values are let go.
+      // A worker that ends does not wait until its values are released.
       if (event.name != "Unpin") EXPECT_EQ(event.error, "") << event.name;
       if (event.name != "Push") continue;
       steps[event.track].insert(event.args.at("step"));
@@ -95,8 +95,8 @@ TEST_F(TraceTest, ShowsComputationAndCallsOfSteps) {
     EXPECT_EQ(trace.data.at("spans_dropped"), 0);
   }
   EXPECT_THAT(log_, AllOf(HasSubstr("the trace is in "),
-                          HasSubstr("behind computation")));
-  // It changes nothing.
+                          HasSubstr("hidden behind computation")));
+  // Tracing does not change the result.
   EXPECT_EQ(Train({}, {}), digest);
   EXPECT_THAT(log_, ::testing::Not(HasSubstr("trace")));
 }
@@ -123,7 +123,7 @@ TEST_F(TraceTest, IsWrittenHoweverTheWorkerEnds) {
   Program ps({kPsServer, ps_hosts, worker_hosts, "--task_index=0"});
   Program stopped(
       {kPsWorker, job, ps_hosts, worker_hosts, Flag(), "--task_index=0"});
-  // For the other worker, in the first step.
+  // Waiting for the other worker in the first step.
   ASSERT_TRUE(stopped.ReadUntil("training to step"));
   ASSERT_TRUE(stopped.ReadUntil("waiting for")) << stopped.output();
   Program refused({kPsWorker, job, "--seed=2", ps_hosts, worker_hosts, Flag(),

@@ -1,5 +1,5 @@
-// `holdfast local` with real daemons: what comes out, and that it is the same
-// whatever should not matter.
+// `holdfast local` with real daemons: the results, and that they do not depend
+// on what should not matter.
 
 #include <string>
 #include <vector>
@@ -24,8 +24,8 @@ class TrainTest : public ::testing::Test {
  protected:
   TrainTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
 
-  // Runs the job with more flags in a run directory of its own, which is
-  // returned.
+  // Runs the job with additional flags in a separate run directory, and returns
+  // its path.
   std::string Train(const SmallJob& job, std::vector<std::string> flags) {
     const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
     std::vector<std::string> args = {
@@ -55,7 +55,7 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   EXPECT_EQ(StringIn(result, "version"), kVersion);
   for (const char* task : {"ps-0", "worker-0"}) {
     const std::string log = ReadText(absl::StrCat(run_dir, "/", task, ".log"));
-    // Behind the command, which holdfast writes.
+    // After the command line, which holdfast writes.
     const size_t first = log.find('\n') + 1;
     EXPECT_THAT(log.substr(first, log.find('\n', first) - first),
                 HasSubstr(absl::StrCat(" ", kVersion, " (protocol ")));
@@ -67,7 +67,7 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   // 2 gradients of 16 examples in each of 40 steps.
   EXPECT_EQ(NumberIn(result, "examples"), 1280);
   EXPECT_GT(NumberIn(result, "wall_seconds"), 0);
-  // The quarters are easy to tell apart; guessing would find a fourth.
+  // The quarters are easy to tell apart; guessing would be right for a fourth.
   EXPECT_GT(NumberIn(result, "test_accuracy"), 0.9);
   EXPECT_LT(NumberIn(result, "test_loss"), 0.7);
   EXPECT_EQ(StringIn(result, "digest").size(), 64);
@@ -88,7 +88,7 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   }
 }
 
-// Replicas on the devices of a worker share its batches as micro-batches do.
+// Replicas on the devices of a worker divide its batches as micro-batches do.
 TEST_F(TrainTest, ReplicasAreMicroBatches) {
   SmallJob job;
   const std::string whole = DigestOf(job, {"--worker_flags=--device=cpu"});
@@ -106,7 +106,8 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
   EXPECT_EQ(DigestOf({}, {"--ps=3"}), digest);
 }
 
-// Three gradients a step of two workers: the first contributes twice.
+// Three gradients per step from two workers: the first worker contributes
+// twice.
 TEST_F(TrainTest, MoreGradientsThanWorkersAndNoMultiple) {
   SmallJob job;
   job.steps = 20;
@@ -120,8 +121,8 @@ TEST_F(TrainTest, MoreGradientsThanWorkersAndNoMultiple) {
   EXPECT_EQ(DigestOf(job, {"--ps=4"}), digest);
 }
 
-// Whose certificates are made for the run. Its logs say that they are used: a
-// ps without one would not be spoken to.
+// The certificates are made for the run. Its logs show that they are used:
+// workers would not connect to a ps without one.
 TEST_F(TrainTest, NorDoesEncryption) {
   const std::string digest = DigestOf({}, {"--ps=2"});
   const std::string run_dir = Train({}, {"--ps=2", "--tls"});
@@ -130,7 +131,7 @@ TEST_F(TrainTest, NorDoesEncryption) {
   EXPECT_THAT(output_, HasSubstr("step"));
 }
 
-// Slots, bias corrections, clip factors and slices of uneven sizes among it.
+// Includes slots, bias corrections, clip factors and slices of uneven sizes.
 TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
   SmallJob job;
   job.optimizer =
@@ -145,17 +146,17 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
   EXPECT_EQ(DigestOf(job, {"--ps=3", kOnSlowWorkers,
                            "--worker_flags=--slow_step_ms_max=5"}),
             digest);
-  // Nor do the slices themselves.
+  // The slices themselves do not matter either.
   const size_t begin = job.more.find("partitioner");
   job.more.erase(begin, job.more.find('\n', begin) - begin);
   EXPECT_EQ(DigestOf(job, {"--ps=2"}), digest);
-  // Clipping does.
+  // Clipping does matter.
   job.more = "micro_batches: 3\n";
   EXPECT_NE(DigestOf(job, {"--ps=2"}), digest);
 }
 
-// Halves and eighths of gradients and values train, and to the same bits each
-// time.
+// Jobs with 16-bit and 8-bit gradients and values learn, and give the same bits
+// each time.
 TEST_F(TrainTest, CompressedJobsLearn) {
   SmallJob job;
   job.more =
@@ -176,9 +177,9 @@ TEST_F(TrainTest, CompressedJobsLearn) {
   EXPECT_GT(NumberIn(asynchronous, "test_accuracy"), 0.7);
 }
 
-// With a loss scale that is too great at first, and grows again and again:
-// steps overflow, are counted, and the job learns all the same, to the same
-// bits however many ps there are.
+// The loss scale is too great at first, and grows again and again: steps
+// overflow and are counted, and the job still learns, with the same bits for
+// any number of ps.
 TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
   SmallJob job;
   job.steps = 80;
@@ -194,7 +195,7 @@ TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
   EXPECT_EQ(NumberIn(pushes, "accepted"), 160);
   EXPECT_GT(NumberIn(pushes, "not_finite"), 2);
   EXPECT_LT(NumberIn(pushes, "not_finite"), 60);
-  // 16 examples behind each of the others.
+  // Each of the other gradients stands for 16 examples.
   EXPECT_EQ(NumberIn(result, "examples"),
             16 * (160 - NumberIn(pushes, "not_finite")));
   const std::string digest = StringIn(result, "digest");
@@ -203,7 +204,7 @@ TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
             digest);
   job.more = "";
   EXPECT_NE(DigestOf(job, {"--ps=1"}), digest);
-  // Of the range of float32: nothing overflows.
+  // bfloat16 has the range of float32: nothing overflows.
   job.more = "precision { bfloat16 {} }";
   const google::protobuf::Struct bfloat16 =
       ReadResult(Train(job, {"--ps=2"}) + "/result.json");
@@ -243,8 +244,8 @@ TEST_F(TrainTest, WorkersFillSeveralSeats) {
             80);
 }
 
-// N = 1, M = 2: of each step's two gradients one counts, and the other, where
-// it still comes, is stale.
+// N = 1, M = 2: one of each step's two gradients counts, and the other, if it
+// still arrives, is stale.
 TEST_F(TrainTest, BackupReplicaIsStale) {
   SmallJob job;
   job.steps = 60;

@@ -1,10 +1,10 @@
-// A job that begins with the values and optimizer slots of another one's
-// checkpoint, by real processes.
+// A job that begins with the values and optimizer slots of another job's
+// checkpoint, with real processes.
 //
-// The training set is gone through in one order, again and again, and kSteps
-// steps take all of it several times. So a job of kSteps steps that takes over
-// values and slots of another one makes the steps that a job of twice as many
-// would make second, and has to end with the same bits.
+// The training set is read in one order, again and again, and kSteps steps read
+// all of it a whole number of times. So a job of kSteps steps that takes over
+// values and slots of another such job repeats the second half of a job of 2 x
+// kSteps steps, and must end with the same bits.
 
 #include <csignal>
 #include <cstdlib>
@@ -25,7 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// 2 x 16 examples each, of 200.
+// 2 x 16 examples in each step, from 200.
 constexpr int kSteps = 25;
 
 constexpr char kMomentum[] = "learning_rate: 0.2 momentum { momentum: 0.9 }";
@@ -39,7 +39,7 @@ class WarmStartTest : public ::testing::Test {
     SmallJob job;
     job.steps = steps;
     job.optimizer = optimizer;
-    // None but the last.
+    // Only the last checkpoint.
     job.more = "checkpoints { every_seconds: 0 }\n";
     return job;
   }
@@ -64,8 +64,7 @@ class WarmStartTest : public ::testing::Test {
     return Digest();
   }
 
-  // Runs the job, and returns the flags with which another goes on from its
-  // end.
+  // Runs the job, and returns the flags for another job to begin at its end.
   std::string FlagsAfter(const std::string& optimizer) {
     Run(Job(optimizer), {"--ps=2"});
     return absl::StrCat("--ps_flags=--warm_start=", run_dir_,
@@ -100,7 +99,7 @@ TEST_F(WarmStartTest, WithSlotsTheSecondHalfIsThatOfOneJob) {
   }
 }
 
-// Before there is a checkpoint of its own to go back to.
+// The ps is killed before the job has a checkpoint of its own to roll back to.
 TEST_F(WarmStartTest, APsThatIsKilledBeginsWithTheSame) {
   const std::string whole = Run(Job(kAdam, 2 * kSteps), {"--ps=2"});
   const std::string warm = FlagsAfter(kAdam);
@@ -124,12 +123,12 @@ TEST_F(WarmStartTest, VariablesOfOtherShapesBeginAnew) {
   wider.units = 24;
   Run(wider, {"--ps=2", warm});
   EXPECT_THAT(ReadText(run_dir_ + "/ps-0.log"),
-              HasSubstr("1 of 4 variables keep their optimizer slots; those "
-                        "that begin anew: dense/kernel, dense/bias, "
+              HasSubstr("1 of 4 variables keep their optimizer slots; these "
+                        "start with new slots: dense/kernel, dense/bias, "
                         "dense_1/kernel\n"));
 }
 
-// Its bias corrections would be wrong for some of them.
+// Adam's bias corrections would be wrong for some of the variables.
 TEST_F(WarmStartTest, APartOfAdamsVariablesIsRefused) {
   const std::string warm = FlagsAfter(kAdam);
   SmallJob wider = Job(kAdam);

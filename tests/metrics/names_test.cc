@@ -1,5 +1,5 @@
-// The metrics that daemons export are those that the documentation lists, with
-// type and labels; alerts and dashboard use no others.
+// The metrics that daemons export are the ones that the documentation lists,
+// with the same types and labels; alerts and dashboard use no others.
 
 #include <cstdlib>
 #include <fstream>
@@ -39,7 +39,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// By name: "gauge, labels state, task".
+// Keyed by metric name; values look like "gauge, labels state, task".
 using Described = std::map<std::string, std::string>;
 
 std::string Describe(absl::string_view type,
@@ -47,7 +47,7 @@ std::string Describe(absl::string_view type,
   return absl::StrCat(type, ", labels ", absl::StrJoin(labels, ", "));
 }
 
-// Adds what is in the text that Prometheus reads.
+// Adds the metrics in `text`, which Prometheus reads.
 void AddExported(const std::string& text, Described* exported) {
   std::string name, type;
   std::map<std::string, std::set<std::string>> labels;
@@ -67,7 +67,7 @@ void AddExported(const std::string& text, Described* exported) {
   }
 }
 
-// Of daemons that have something to tell of everything.
+// The metrics of daemons that have something to report for every metric.
 Described AllExported() {
   Described exported;
   for (const bool asynchronous : {false, true}) {
@@ -94,7 +94,7 @@ Described AllDocumented() {
             &name, &type, &labels, &stability)) {
       continue;
     }
-    EXPECT_EQ(documented.count(name), 0u) << name << " stands there twice";
+    EXPECT_EQ(documented.count(name), 0u) << name << " is documented twice";
     std::set<std::string> names;
     std::string label;
     re2::StringPiece rest(labels);
@@ -120,7 +120,7 @@ TEST(NamesTest, FollowPrometheussRules) {
     EXPECT_EQ(absl::EndsWith(name, "_total"),
               absl::StartsWith(description, "counter"))
         << name;
-    // Of the target or of Prometheus's own.
+    // Prometheus sets these labels itself.
     for (const char* label : {"job", "instance"}) {
       EXPECT_FALSE(RE2::PartialMatch(
           description, absl::StrCat("labels (.*, )?", label, "\\b")))
@@ -129,8 +129,8 @@ TEST(NamesTest, FollowPrometheussRules) {
   }
 }
 
-// In the expressions of a file, but in no comment; of histograms and summaries
-// without what is added to their names.
+// The names of metrics in a file, without the suffixes of histograms and
+// summaries.
 std::set<std::string> NamesIn(const std::string& path) {
   std::set<std::string> names;
   const std::string text = ReadFile(path);
@@ -156,7 +156,7 @@ TEST(NamesTest, AlertsAndDashboardUseWhatIsExported) {
     EXPECT_GT(names.size(), 5u) << file;
     for (const std::string& name : names) {
       EXPECT_EQ(exported.count(name), 1u)
-          << file << " names " << name << ", which nobody exports";
+          << file << " names " << name << ", which is not exported";
     }
   }
 }

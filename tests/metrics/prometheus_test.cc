@@ -1,5 +1,5 @@
-// A job of real processes, watched by a real Prometheus with our alerts; and
-// what its own checker says of the text that each daemon serves.
+// A job of real processes, monitored by a real Prometheus with our alerts; and
+// Prometheus's own checker on the text that each daemon serves.
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -33,7 +33,7 @@ constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr char kPrometheus[] = "/usr/bin/prometheus";
 constexpr char kPromtool[] = "/usr/bin/promtool";
 
-// What a command of the shell writes, and how it ends.
+// The output and the exit code of a shell command.
 struct Outcome {
   int code = -1;
   std::string output;
@@ -50,7 +50,7 @@ Outcome Shell(const std::string& command) {
   return outcome;
 }
 
-// A program that dies with the test.
+// A program that is killed when the test ends.
 class Child {
  public:
   Child(const std::vector<std::string>& args, const std::string& log)
@@ -82,7 +82,7 @@ class PrometheusTest : public ::testing::Test {
  protected:
   PrometheusTest() : folder_(FreshFolder()), cluster_(MakeOptions()) {}
 
-  // Longer than the test.
+  // The job outlasts the test.
   TaskCluster::Options MakeOptions() {
     SmallJob job;
     job.steps = 10'000'000;
@@ -106,7 +106,7 @@ class PrometheusTest : public ::testing::Test {
       int port = 0;
       ASSERT_TRUE(RE2::PartialMatch(
           cluster_.log(name),
-          R"((?:shows its status|serves --status_port).* on port (\d+))",
+          R"((?:serves its status|serves --status_port).* on port (\d+))",
           &port))
           << cluster_.log(name);
       ports_[name] = port;
@@ -122,7 +122,7 @@ class PrometheusTest : public ::testing::Test {
   std::map<std::string, uint16_t> ports_;
 };
 
-// Of a series, as it stands in the text. Absent: it is not there.
+// The value of a series in the text; absent if the series is not there.
 std::optional<double> ValueIn(const std::string& text,
                               const std::string& series) {
   std::string value;
@@ -150,12 +150,12 @@ TEST_F(PrometheusTest, PromtoolFindsNothingWrong) {
   }
 }
 
-// While the workers are paused nothing changes but ages.
+// While the workers are paused, only ages change.
 TEST_F(PrometheusTest, TheNumbersAreThoseOfTheStatus) {
   ASSERT_NO_FATAL_FAILURE(Start());
   cluster_.Signal("worker-0", SIGSTOP);
   cluster_.Signal("worker-1", SIGSTOP);
-  // The step that is under way is committed meanwhile.
+  // Waits until the step under way is committed.
   uint64_t step;
   do {
     step = cluster_.status().global_step();
@@ -207,7 +207,7 @@ TEST_F(PrometheusTest, APrometheusScrapesAJob) {
        absl::StrCat("--storage.tsdb.path=", folder_, "/prometheus"),
        absl::StrCat("--web.listen-address=127.0.0.1:", port)},
       log);
-  // The value of an expression that has one; encoded for an address.
+  // Returns the value of an expression (URL-encoded) that has one.
   const auto query = [&](const std::string& expression) {
     const std::string answer =
         HttpGet(port, absl::StrCat("/api/v1/query?query=", expression)).body;
@@ -229,7 +229,7 @@ TEST_F(PrometheusTest, APrometheusScrapesAJob) {
       << ReadText(log) << cluster_.Describe();
   EXPECT_THAT(HttpGet(port, "/api/v1/rules").body,
               HasSubstr("HoldfastCheckpointsFailing"));
-  // A worker that dies and does not come back.
+  // Worker 1 dies and does not come back.
   cluster_.Abandon("worker-1");
   EXPECT_TRUE(cluster_.AdvanceUntil(
       [&] {

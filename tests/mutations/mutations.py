@@ -1,9 +1,9 @@
-"""What breaks each rule of docs/protocol/recovery.md, as a change of one place or two.
+"""Mutations that break each rule of docs/protocol/recovery.md by a change in a few places.
 
-A mutation is the text of a source file that it replaces and what it puts there,
-where `Mutant("NAME")` says whether it is on, so that all of them are built at
-once and chosen by the environment. Text that is not there exactly once is an
-error: whoever changes the code says here how the rule is broken now.
+A mutation replaces text of source files with code in which `Mutant("NAME")` says whether the
+mutation is on, so all of them are built at once and selected through the environment. A text
+that does not occur exactly once is an error: when you change the code, change the mutation here
+as well.
 """
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Mutation(NamedTuple):
     name: str
     what: str
     changes: list
-    # Why no schedule can tell it from the code, where that is so.
+    # The reason, if no schedule can distinguish it from the original code.
     equivalent: str = ""
 
 
@@ -30,7 +30,7 @@ STAGED = "ps_server/shard/staged_pushes.cc"
 COORDINATOR = "ps_server/coordinator/"
 
 MUTATIONS = [
-    Mutation("R1_shard", "a shard does what an older generation asks", [
+    Mutation("R1_shard", "a shard executes requests of an older generation", [
         Change(SHARD,
                "absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {\n",
                "absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {\n"
@@ -65,21 +65,21 @@ MUTATIONS = [
                "(sender.generation() != generation_.value() || store_ == nullptr)) {",
                '((sender.generation() != generation_.value() && !Mutant("R2")) ||\n'
                "       store_ == nullptr)) {"),
-    ], equivalent="No call of a newer generation finds a shard with state: workers are "
-       "told that there are variables when every shard is restored, and a shard "
-       "that has died begins without."),
+    ], equivalent="No call of a newer generation reaches a shard with state: workers hear "
+       "that there are variables only when every shard is restored, and a shard "
+       "that has died starts without state."),
     Mutation("R3", "a second Restore of its generation restores a shard again", [
         Change(CHECKPOINT,
                "if (generation == generation_ && store_ != nullptr) {  // [R3]",
                "if (generation == generation_ && store_ != nullptr &&\n"
                '      !Mutant("R3")) {'),
     ]),
-    Mutation("R4_life", "a Restore is for whatever life it finds", [
+    Mutation("R4_life", "a shard accepts a Restore that was sent to another life", [
         Change(SHARD,
                "if (sender.receiver_nonce() != options_.nonce) {  // [P5, R4]",
                'if (sender.receiver_nonce() != options_.nonce && !Mutant("R4_life")) {'),
     ]),
-    Mutation("R4_generation", "a newer life of a shard begins no generation", [
+    Mutation("R4_generation", "a newer life of a shard does not begin a generation", [
         Change(COORDINATOR + "coordinator_members.cc",
                "if (again && (job_.created || job_.running == &restore_)) {",
                "if (again && (job_.created || job_.running == &restore_) &&\n"
@@ -93,7 +93,7 @@ MUTATIONS = [
                "  job_->journal.Change(\n"
                "      [next](proto::Journal* journal) { journal->set_generation(next); },"),
     ]),
-    Mutation("R6", "what is staged goes because a newer life shows up", [
+    Mutation("R6", "staged pushes are dropped because a newer life appears", [
         Change(SHARD,
                "  if (IsFenced(id.from)) return reply(PushAnswer(proto::FENCED));",
                '  if (Mutant("R6") && id.from.incarnation.value() > 1) {\n'
@@ -102,20 +102,20 @@ MUTATIONS = [
                "  }\n"
                "  if (IsFenced(id.from)) return reply(PushAnswer(proto::FENCED));"),
     ]),
-    Mutation("R7", "a pull takes what comes, of whatever versions", [
+    Mutation("R7", "a pull accepts values of different versions", [
         Change(CLIENT + "pull.cc",
                "if (which_ == Which::kNewest && version > shard.version) {",
                "if (which_ == Which::kNewest && version > shard.version &&\n"
                '          !Mutant("R7")) {'),
     ]),
-    Mutation("R8_cut", "a shard saves whatever version it has", [
+    Mutation("R8_cut", "a shard saves another version than it was asked for", [
         Change(CHECKPOINT,
                "if (version() != GlobalStep(request.step())) {  // [R8]",
                "if (version() != GlobalStep(request.step()) &&\n"
                '      !Mutant("R8_cut")) {'),
-    ], equivalent="A shard's own check of what the coordinator sends: all shards "
+    ], equivalent="A shard's own check of the coordinator's request: all shards "
        "are at the version that it names."),
-    Mutation("R8_position", "a checkpoint's position is taken when it is on disk", [
+    Mutation("R8_position", "a checkpoint's position is taken only when its shares are on disk", [
         Change(COORDINATOR + "save.cc",
                "void Save::WriteManifest() {\n",
                "void Save::WriteManifest() {\n"
@@ -129,7 +129,7 @@ MUTATIONS = [
                '  name.set_generation(Mutant("R8_names") ? 1 : generation_.value());\n'
                "  name.set_step("),
     ]),
-    Mutation("R9", "a ticket may be returned and spent", [
+    Mutation("R9", "a ticket can be both returned and spent", [
         Change(COORDINATOR + "ticket_pool.cc",
                "bool TicketPool::Return(const PushId& push) {\n"
                "  const std::optional<Out> ticket = Remove(push);",
@@ -137,46 +137,46 @@ MUTATIONS = [
                "  const std::optional<Out> ticket =\n"
                '      Mutant("R9") ? Find(push) : Remove(push);'),
     ]),
-    Mutation("R10", "DONE is told before the last checkpoint is on disk", [
+    Mutation("R10", "DONE is announced before the last checkpoint is on disk", [
         Change(COORDINATOR + "coordinator_end.cc",
                "if (job_.archive == nullptr) return OnFinished();",
                'if (job_.archive == nullptr || Mutant("R10")) return OnFinished();'),
     ]),
-    Mutation("P1", "a push is seated that a shard is not proven to hold", [
+    Mutation("P1", "a push gets a seat without proof that every shard holds it", [
         Change(COORDINATOR + "verdicts.cc",
                "if (request.examples() == 0 || ClipFactorOf(request) == 0) {",
                "if (request.examples() == 0 || ClipFactorOf(request) == 0 ||\n"
                '      Mutant("P1")) {'),
     ]),
-    Mutation("P2_scalars", "a push is applied with whatever scalars its worker says", [
+    Mutation("P2_scalars", "a push is applied with any scalars that its worker names", [
         Change(APPLY,
                "                                                   request.ticket_receipt());\n"
                "      !status.ok()) {",
                "                                                   request.ticket_receipt());\n"
                '      !status.ok() && !Mutant("P2_scalars")) {'),
     ]),
-    Mutation("P2_held", "a push is applied that another shard is not proven to hold", [
+    Mutation("P2_held", "a push is applied without proof that the other shards hold it", [
         Change(APPLY,
                "if (request.has_clip_factor() && request.clip_factor() == 0) {",
                "if ((request.has_clip_factor() && request.clip_factor() == 0) ||\n"
                '      Mutant("P2_held")) {'),
     ]),
-    Mutation("P3_spent", "a ticket is booked that not every shard is proven to have applied", [
+    Mutation("P3_spent", "a ticket is booked without proof that every shard has applied its push", [
         Change(COORDINATOR + "verdicts.cc",
                "  if (status.ok()) return status;\n",
                '  if (status.ok() || Mutant("P3_spent")) return absl::OkStatus();\n'),
     ]),
-    Mutation("P3_word", "a shard forgets by a worker's word", [
+    Mutation("P3_word", "a shard forgets verdicts because a worker says so", [
         Change(SHARD,
                "  if (!asynchronous()) {\n    ledger_.AckThrough(",
                '  if (!asynchronous() || Mutant("P3_word")) {\n    ledger_.AckThrough('),
     ]),
-    Mutation("P4", "a push of the next step is not to be sent again", [
+    Mutation("P4", "a push of the next step is refused for good", [
         Change(SHARD,
                "return refuse(will_pass ? absl::UnavailableError(text)",
                'return refuse(will_pass && !Mutant("P4") ? absl::UnavailableError(text)'),
-    ], equivalent="The workers here pull from every ps before they push. It is for clients "
-       "that do not (shard_test, tests/interop)."),
+    ], equivalent="The workers here pull from every ps before they push. The rule is for "
+       "clients that do not (shard_test, tests/interop)."),
     Mutation("P5", "a shard believes any message in the coordinator's name", [
         Change(SHARD,
                'options_.nonce && !Mutant("R4_life")) {',
@@ -188,7 +188,7 @@ MUTATIONS = [
                "    returned_.erase(returned_.begin());",
                '    if (!Mutant("T1")) returned_.erase(returned_.begin());'),
     ]),
-    Mutation("T2", "the next push of a worker has no place of its own", [
+    Mutation("T2", "there is no room reserved for the next push of a worker", [
         Change(SHARD,
                "  return !asynchronous() ||\n         push.sequence ==",
                '  if (Mutant("T2")) return false;\n'
@@ -199,47 +199,47 @@ MUTATIONS = [
                "  if (holding_ || id.sequence > next) {",
                '  if (holding_ || (id.sequence > next && !Mutant("T3"))) {'),
     ]),
-    Mutation("T4", "what is spent is booked only by requests that ask for no ticket", [
+    Mutation("T4", "spent tickets are booked only by requests that do not ask for a ticket", [
         Change(COORDINATOR + "coordinator_tickets.cc",
                "      Book({push.from, PushSequence(spent.sequence())}, spent);",
                '      if (Mutant("T4") && request.sequence() != 0) continue;\n'
                "      Book({push.from, PushSequence(spent.sequence())}, spent);"),
     ]),
-    Mutation("T5_refused", "a shard goes on with a fenced life", [
+    Mutation("T5_refused", "a shard still serves a fenced life", [
         Change(SHARD,
                "  return fenced != fenced_.end() && from.incarnation <= fenced->second.through;",
                '  return fenced != fenced_.end() && !Mutant("T5_refused") &&\n'
                "         from.incarnation <= fenced->second.through;"),
     ]),
-    Mutation("T5_union", "what one shard has applied of a fenced life is not applied by the others", [
+    Mutation("T5_union", "a push of a fenced life is not applied by all shards when one has applied it", [
         Change(COORDINATOR + "fence.cc",
                "    if (!ticket.has_value()) continue;\n",
                '    if (!ticket.has_value() || Mutant("T5_union")) continue;\n'),
     ]),
-    Mutation("T5_counts", "what a shard has applied of a fenced life does not count", [
+    Mutation("T5_counts", "a push of a fenced life that a shard has applied does not count", [
         Change(COORDINATOR + "fence.cc",
                "      if (!applied_.Contains(push)) {",
                '      if (!applied_.Contains(push) || Mutant("T5_counts")) {'),
     ]),
-    Mutation("T6", "a checkpoint and a fence run at one time", [
+    Mutation("T6", "a checkpoint and a fence run at the same time", [
         Change(COORDINATOR + "coordinator.cc",
                "  if (job_.running != nullptr) return;\n  // Between",
                "  if (job_.running != nullptr &&\n"
                '      !(Mutant("T6") && fence_.IsDue() && job_.running == &save_)) {\n'
                "    return;\n  }\n  // Between"),
     ]),
-    Mutation("T7", "a parked application is not looked at when it is released", [
+    Mutation("T7", "parked applications are not retried when they are released", [
         Change(CHECKPOINT,
                "  for (const WorkerLife& life : waiting) RetryApplies(life);",
                '  if (Mutant("T7")) waiting.clear();\n'
                "  for (const WorkerLife& life : waiting) RetryApplies(life);"),
     ]),
-    Mutation("T8", "a late Hold holds", [
+    Mutation("T8", "a late Hold takes effect", [
         Change(CHECKPOINT,
                "  if (request.number() > share_.number) {",
                '  if (request.number() > share_.number || Mutant("T8")) {'),
     ]),
-    Mutation("T9", "a checkpoint's position leaves out what only shards have applied", [
+    Mutation("T9", "a checkpoint's position omits pushes that only shards know to be applied", [
         Change(COORDINATOR + "save.cc",
                "      if (!applied_.Contains(push)) {\n        left.insert",
                '      if (!applied_.Contains(push) || Mutant("T9")) {\n        left.insert'),
@@ -262,15 +262,15 @@ MUTATIONS = [
                '  if (Mutant("S2") && commit_.IsDue()) return commit_.Start();\n'
                "  for (Operation* operation : operations_) {\n"
                "    if (operation->IsDue()) return operation->Start();"),
-    ], equivalent="A lost life's offers leave the open step at once, and a shard drops what a "
-       "Commit does not name: a fence that comes a step late finds nothing. Its "
-       "turn before the Commit keeps a lost life's pushes from taking room."),
+    ], equivalent="A lost life's offers leave the open step at once, and a shard drops pushes "
+       "that a Commit does not name: a fence that comes a step late finds nothing. "
+       "Fencing before the Commit keeps a lost life's pushes from taking room."),
     Mutation("S3_empty", "an empty step closes", [
         Change(COORDINATOR + "open_step.cc",
                "  if (step_->num_offers() == 0) return false;  // [S3]",
                '  if (step_->num_offers() == 0 && !Mutant("S3_empty")) return false;'),
     ]),
-    Mutation("S3_lease", "a step waits for a worker that is lost", [
+    Mutation("S3_lease", "a step waits for a lost worker", [
         Change(COORDINATOR + "open_step.cc",
                "  if (members_.erase(life.worker) > 0) members_as_of_.reset();",
                '  if (!Mutant("S3_lease") && members_.erase(life.worker) > 0) {\n'
@@ -286,7 +286,7 @@ MUTATIONS = [
                "                      RegisterAnswer(parked.key.first));\n"
                "    } else if (!IsAdmitted(parked.request)) {\n"),
     ]),
-    Mutation("E2_step", "a step opens in a job that stops", [
+    Mutation("E2_step", "a step opens in a job that is stopping", [
         Change(COORDINATOR + "commit.cc",
                "  if (job_->stopping()) {\n",
                '  if (job_->stopping() && !Mutant("E2_step")) {\n'),
@@ -296,24 +296,24 @@ MUTATIONS = [
                "    job_.step.Reset();\n"
                "  }"),
     ]),
-    Mutation("E2_ticket", "a ticket is handed out in a job that stops", [
+    Mutation("E2_ticket", "a ticket is handed out in a job that is stopping", [
         Change(COORDINATOR + "coordinator_tickets.cc",
                "  if (!job_.training() || !job_.tickets.open()",
                '  if (!(Mutant("E2_ticket") ? job_.at_work() : job_.training()) ||\n'
                "      !job_.tickets.open()"),
     ]),
-    Mutation("E2_decided", "the last checkpoint is taken before what is in flight is decided", [
+    Mutation("E2_decided", "the last checkpoint is taken before the pushes in flight are decided", [
         Change(COORDINATOR + "save.cc",
                "      (job_->step.open() || !concluding_since_",
                '      ((job_->step.open() && !Mutant("E2_decided")) ||\n'
                "       !concluding_since_"),
     ]),
-    Mutation("E3", "a shard goes on applying behind the checkpoint that the job stops with", [
+    Mutation("E3", "a shard applies pushes after the checkpoint that the job stops with", [
         Change(CHECKPOINT,
                "  if (request.last()) return;",
                '  if (request.last() && !Mutant("E3")) return;'),
     ]),
-    Mutation("E4", "the journal says that a job that was stopped is finished", [
+    Mutation("E4", "the journal says that a stopped job is finished", [
         Change(COORDINATOR + "save.cc",
                "concluding_since_.has_value() && job_->AllMade());",
                "concluding_since_.has_value() &&\n"
@@ -329,7 +329,7 @@ MUTATIONS = [
                '  if (job_.declared.settled() && !Mutant("R11")) return absl::OkStatus();\n'
                "  job_.journal.Change("),
     ]),
-    Mutation("J1", "lives of the coordinator of a finished job hand out the same incarnations", [
+    Mutation("J1", "lives of a finished job's coordinator hand out the same incarnations", [
         Change(COORDINATOR + "restore.cc",
                "  if (job_->finished_before) return StartGeneration();",
                "  if (job_->finished_before) {\n"
@@ -338,14 +338,14 @@ MUTATIONS = [
                "    return job_->director->OnGenerationBegun({});\n"
                "  }"),
     ]),
-    # What could not be lent is sent in more parts (docs/protocol/same_host.md).
-    Mutation("H7_push", "a push goes on in more parts while some of the fewer are on their way", [
+    # Tensors that could not be lent are sent in more parts (docs/protocol/same_host.md).
+    Mutation("H7_push", "a push switches to more parts while some of the fewer are in flight", [
         Change(CLIENT + "part_sender.cc",
                "if (shard.not_lent && shard.in_flight == 0) {",
                "if (shard.not_lent &&\n"
                '        (shard.in_flight == 0 || Mutant("H7_push"))) {'),
     ]),
-    Mutation("H7_pull", "a pull goes on in more parts while some of the fewer are on their way", [
+    Mutation("H7_pull", "a pull switches to more parts while some of the fewer are in flight", [
         Change(CLIENT + "pull.cc",
                "if (!shard.not_lent || shard.in_flight > 0) return;",
                "if (!shard.not_lent ||\n"
@@ -359,13 +359,13 @@ MUTATIONS = [
                "const bool anew = held.num_parts < part.num_parts &&\n"
                '                      !Mutant("H8_anew");'),
     ]),
-    Mutation("H8_complete", "a push that is complete begins anew", [
+    Mutation("H8_complete", "a complete push starts over", [
         Change(STAGED,
                "if (held.step == part.step && held.num_parts != part.num_parts &&",
                "if (held.step == part.step && held.num_parts != part.num_parts &&\n"
                '        !(Mutant("H8_complete") && held.num_parts < part.num_parts) &&'),
     ]),
-    Mutation("H8_half", "what a push holds that begins anew stays", [
+    Mutation("H8_half", "a push that starts over keeps the parts that it holds", [
         Change(STAGED, "      Empty(&held);\n",
                '      if (Mutant("H8_half")) {\n'
                "        held.parts.clear();\n"
@@ -373,7 +373,7 @@ MUTATIONS = [
                "        Empty(&held);\n"
                "      }\n"),
     ]),
-    Mutation("rows_sum", "rows are summed and not averaged", [
+    Mutation("rows_sum", "rows are summed instead of averaged", [
         Change(SHARD, "for (RowSum& rows : sum.tables) rows.divisor =",
                'for (RowSum& rows : sum.tables) if (!Mutant("rows_sum")) rows.divisor ='),
     ]),
@@ -382,7 +382,7 @@ MUTATIONS = [
                "durable = GlobalStep(request.durable_step());",
                'durable = GlobalStep(request.durable_step() + (Mutant("B15_since") ? 1 : 0));'),
     ]),
-    Mutation("B15_chain", "a delta does not need the one before it", [
+    Mutation("B15_chain", "a delta does not name the one before it as needed", [
         Change("ps_server/coordinator/checkpoint_chain.cc",
                "*next->mutable_chain() = links;",
                "*next->mutable_chain() = links;\n"
@@ -390,14 +390,14 @@ MUTATIONS = [
                "    next->mutable_chain()->RemoveLast();\n"
                "  }"),
     ]),
-    Mutation("H9", "a late part of the smaller number is taken", [
+    Mutation("H9", "a late part of the smaller number is accepted", [
         Change(STAGED,
                "if (held.step != part.step || held.num_parts > part.num_parts) {",
                "if (held.step != part.step ||\n"
                '        (held.num_parts > part.num_parts && !Mutant("H9"))) {'),
     ]),
-    # What docs/protocol/recovery.md asks of a worker is the client's to keep.
-    Mutation("client_sequence", "what is sent again has another sequence", [
+    # Rules of docs/protocol/recovery.md for workers, which the client must keep.
+    Mutation("client_sequence", "retries have another sequence", [
         Change(CLIENT + "call_group.h",
                "template <typename Request, typename Response>\n"
                "class CallOf final : public Call {\n public:\n",
@@ -418,7 +418,7 @@ MUTATIONS = [
                "    }\n"
                "    response_ = Response();\n    attempt->timeout"),
     ]),
-    Mutation("client_generation", "calls of a generation go on in the next", [
+    Mutation("client_generation", "calls of a generation continue in the next", [
         Change(CLIENT + "call.cc",
                "FillIn(group_->sender != nullptr ? *group_->sender",
                "FillIn(group_->sender != nullptr && !Mutant(\"client_generation\")\n"
@@ -434,20 +434,20 @@ MUTATIONS = [
                "if (generation_ == nullptr ||\n"
                '      (!generation_->WhyOver().ok() && !Mutant("client_kept"))) {'),
     ]),
-    Mutation("client_held", "a push is followed up that not all shards acknowledge", [
+    Mutation("client_held", "a push is offered or applied before all shards acknowledge it", [
         Change(CLIENT + "part_sender.h",
                "return num_unacknowledged_ == 0 || decided();",
                "return num_unacknowledged_ == 0 || decided() ||\n"
                '           (Mutant("client_held") && num_unacknowledged_ == 1);'),
     ]),
-    Mutation("client_acked", "a verdict is said to be known when it is asked for", [
+    Mutation("client_acked", "a verdict is acknowledged in the request that asks for it", [
         Change(CLIENT + "offer.cc",
                "request.set_acked_through(sequences.acked_through().value());",
                'request.set_acked_through(Mutant("client_acked")\n'
                "                                    ? push_.sequence.value()\n"
                "                                    : sequences.acked_through().value());"),
     ]),
-    Mutation("client_ticket", "a ticket that has not come is asked for under the next sequence", [
+    Mutation("client_ticket", "a pending ticket is requested again under the next sequence", [
         Change(CLIENT + "tickets.cc",
                "if (!waiting_.empty()) return Next::kAgain;",
                'if (Mutant("client_ticket")) {\n'
@@ -465,35 +465,35 @@ MUTATIONS = [
                "    waiting_.pop_front();\n"
                '    if (!Mutant("client_deal")) here_.erase(here_.begin());'),
     ]),
-    Mutation("client_spent", "a ticket is told as spent when one shard has applied its push", [
+    Mutation("client_spent", "a ticket is reported as spent when one shard has applied its push", [
         Change(CLIENT + "application.cc",
                "if (--num_left_ > 0) return Next::kDone;",
                'if (--num_left_ > 0 && !Mutant("client_spent")) return Next::kDone;'),
     ]),
-    Mutation("client_told", "what is spent is told only with the next request for a ticket", [
+    Mutation("client_told", "spent tickets are reported only with the next request for a ticket", [
         Change(CLIENT + "tickets.cc",
                "    spent_.push_back(spent);\n",
                "    spent_.push_back(spent);\n"
                '    if (Mutant("client_told")) return;\n'),
     ]),
-    Mutation("client_values", "values are taken from an exchange that has no verdict", [
+    Mutation("client_values", "values are taken from an exchange without a verdict", [
         Change(CLIENT + "push_exchange.cc",
                "message.verdict() == proto::VERDICT_UNSPECIFIED) {",
                "(message.verdict() == proto::VERDICT_UNSPECIFIED &&\n"
                '       !Mutant("client_values"))) {'),
-    ], equivalent="The client's own check of what it is answered: a ps sends values "
-       "with a verdict only (exchange_answer)."),
-    Mutation("exchange_version", "an exchange brings the values that there are", [
+    ], equivalent="The client's own check of the answer: a ps sends values only "
+       "with a verdict (exchange_answer)."),
+    Mutation("exchange_version", "an exchange returns the current values, not the next step's", [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "out.pull = Pull(request_.step() + 1);",
                'out.pull = Pull(Mutant("exchange_version") ? 0 : request_.step() + 1);'),
     ]),
-    Mutation("exchange_answer", "an exchange answers before the verdict is there", [
+    Mutation("exchange_answer", "an exchange answers before there is a verdict", [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "if (!decided_ || !pulled_) return {};",
                'if ((!decided_ && !Mutant("exchange_answer")) || !pulled_) return {};'),
     ], equivalent="The client takes no values without a verdict (client_values), and "
-       "asks for it by itself: a call more."),
+       "asks for the verdict with one more call."),
     Mutation("exchange_held", "an exchange contributes before the shard holds the push", [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "  part.tensors = std::move(tensors);\n  return out;",
@@ -508,7 +508,7 @@ MUTATIONS = [
                "  }\n"
                "  return out;"),
     ]),
-    Mutation("V1_shard", "a shard has its state with the first range of first values", [
+    Mutation("V1_shard", "a shard counts as restored with the first range of first values", [
         Change(CHECKPOINT,
                "if (wanted_->complete()) OnRestored(wanted_->TakeStore());  // [V1]",
                'if (wanted_->complete() || (Mutant("V1_shard") && !part.tensors.empty())) {\n'
@@ -521,19 +521,19 @@ MUTATIONS = [
                "if (status.ok() && response->pending() &&\n"
                '      !(Mutant("V1_coordinator") && !response->wants_values_of().empty())) {'),
     ]),
-    Mutation("V2", "a shard takes whatever values it is given", [
+    Mutation("V2", "a shard accepts any values that it is given", [
         Change("ps_server/shard/wanted_values.cc",
                "if (GivenDigest(piece.data) != variable.digests[range]) {  // [V2]",
                "if (GivenDigest(piece.data) != variable.digests[range] &&\n"
                '      !Mutant("V2")) {'),
     ]),
-    Mutation("V3", "a generation after the first asks nobody for first values", [
+    Mutation("V3", "generations after the first do not ask for first values", [
         Change(COORDINATOR + "coordinator.cc",
                "response.set_values_wanted(restore_.wants_values());",
                "response.set_values_wanted(restore_.wants_values() &&\n"
                '                               !(Mutant("V3") && job_.generation.value() > 1));'),
     ]),
-    Mutation("judged_fixed", "a step is made before what decides about it is evaluated", [
+    Mutation("judged_fixed", "a step is made before the evaluation that decides about it", [
         Change(COORDINATOR + "commit.cc",
                "job_->evaluations.MayCommit(job_->step.number().value(),\n"
                "                                     job_->journal.journal()) &&",
@@ -541,13 +541,13 @@ MUTATIONS = [
                "          job_->evaluations.MayCommit(job_->step.number().value(),\n"
                "                                      job_->journal.journal())) &&"),
     ]),
-    Mutation("judged_best", "the journal names a best checkpoint that is not kept", [
+    Mutation("judged_best", "the journal names a best checkpoint before it is kept", [
         Change(COORDINATOR + "decision_writer.cc",
                "if (!HasName(journal.best(), name) && !HasName(linked_, name)) {",
                "if (!HasName(journal.best(), name) && !HasName(linked_, name) &&\n"
                '        !Mutant("judged_best")) {'),
     ]),
-    Mutation("rates_told", "a change of the learning rate is told before it is on disk", [
+    Mutation("rates_told", "a change of the learning rate is confirmed before it is on disk", [
         Change(COORDINATOR + "decision_writer.cc",
                "if (saved()) return then(absl::OkStatus());",
                'if (saved() || Mutant("rates_told")) return then(absl::OkStatus());'),
@@ -558,7 +558,7 @@ MUTATIONS = [
                'if (!Mutant("rates_saved")) {\n'
                "          job->rates.AddTo(journal->mutable_learning_rate_changes());\n"
                "        }"),
-    ], equivalent="A change is written before the checkpoint, as the archive does what it "
-       "is asked in order, unless two best checkpoints are being linked; "
-       "coordinator_evaluation_test has that."),
+    ], equivalent="The archive executes requests in order, so a change is written before the "
+       "checkpoint, unless two best checkpoints are being linked, which "
+       "coordinator_evaluation_test covers."),
 ]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Breaks each rule of docs/protocol/recovery.md, and says which of the simulated world's
-tests finds it: docs/development/mutations.md.
+"""Breaks each rule of docs/protocol/recovery.md in turn, and reports which test of the simulated
+world detects it: docs/development/mutations.md.
 
   tests/mutations/run.py [--jobs=2] [--tree=DIR] [--schedules=100] [R1_shard T5 ...]
 
-Copies the working tree, applies all mutations to the copy, builds its tests
-once, and runs their cases with one mutation on at a time, the fastest first,
-until one fails. Exit status 1: a mutation does not apply, a test fails without any,
-or one that is not known to be equivalent survives.
+Copies the working tree, applies all mutations to the copy, builds the tests once, and runs
+their cases with one mutation on at a time, fastest first, until one fails. Exit status 1: a
+mutation does not apply, a test fails without a mutation, or a mutation that is not known to be
+equivalent survives.
 """
 import argparse
 import concurrent.futures
@@ -34,9 +34,8 @@ TESTS = [
     "tests/simulation/recovery_simulation_test",
 ]
 
-# A schedule that hangs a machine itself is given up after this much CPU time, and
-# 20 times what its case takes without a mutation; one that waits, after 20 times
-# as long.
+# A case in which a machine loops forever is aborted after this much CPU time plus 20 times what
+# it takes without a mutation; a case that blocks, after 20 times that limit in wall time.
 MIN_CPU_S = 20
 
 SWITCH = """
@@ -53,7 +52,7 @@ inline bool Mutant(const char* name) {
 
 
 def flat(text):
-    """Where lines are broken says nothing."""
+    """A pattern for `text` that ignores line breaks and indentation."""
     return re.compile(r"\s+".join(re.escape(word) for word in text.split()))
 
 
@@ -67,7 +66,7 @@ def apply_all(tree):
             found = list(flat(change.before).finditer(text))
             if len(found) != 1:
                 sys.exit(f"{mutation.name} does not apply: {change.file} has its "
-                         f"text {len(found)} times, once is expected:\n{change.before}")
+                         f"text {len(found)} times, expected once:\n{change.before}")
             start, end = found[0].span()
             text = text[:start] + change.after.strip() + text[end:]
             with open(path, "w") as file:
@@ -82,7 +81,7 @@ def apply_all(tree):
 
 
 def cases_of(tree):
-    """(test, case) of all tests."""
+    """The (test, case) pairs of all tests."""
     cases = []
     for test in TESTS:
         listed = subprocess.run([os.path.join(tree, "bazel-bin", test), "--gtest_list_tests"],
@@ -96,7 +95,7 @@ def cases_of(tree):
 
 
 def run_case(tree, mutant, case, cpu_limit, schedules):
-    """What is broken, or None; and seconds of CPU."""
+    """Returns what is broken, or None; and the CPU time in seconds."""
     test, name = case
     environment = dict(os.environ, HOLDFAST_SIMULATION_SCHEDULES=str(schedules))
     environment.pop("HOLDFAST_MUTANT", None)
@@ -123,9 +122,9 @@ def run_case(tree, mutant, case, cpu_limit, schedules):
 
 
 def run(tree, mutant, baseline, schedules):
-    """The first case that fails and why, or None; and seconds of CPU.
+    """Returns (the first case that fails, why), or None; and the CPU time in seconds.
 
-    Cases that are named after the rule are asked first, then the fastest."""
+    Cases that are named after the rule run first, then the fastest."""
     spent = 0
     label = "_" + mutant.split("_")[0]
     for case, usual in sorted(baseline.items(), key=lambda item: (not item[0][1].endswith(label), item[1])):
@@ -138,11 +137,14 @@ def run(tree, mutant, baseline, schedules):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="mutations, or their beginnings; default: all")
+    parser.add_argument("names", nargs="*",
+                        help="names of mutations, or prefixes of them; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--tree", help="for the copy; kept. Default: a temporary one")
-    parser.add_argument("--schedules", type=int, default=100, help="of each random simulation")
-    parser.add_argument("--build", default="bazel", help="the command that builds")
+    parser.add_argument("--tree",
+                        help="directory for the copy, which is kept; default: a temporary one")
+    parser.add_argument("--schedules", type=int, default=100,
+                        help="schedules of each random simulation")
+    parser.add_argument("--build", default="bazel", help="the build command")
     flags = parser.parse_args()
 
     tree = flags.tree or tempfile.mkdtemp(prefix="mutations.")

@@ -6,13 +6,14 @@ import os
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-# For an answer of the page: a bound, not a time that is spent.
+# The timeout of a wait for the page, far longer than needed.
 PATIENCE_SECONDS = 60
 
 
 class Browser:
     def __init__(self, arguments=(), environment=None):
-        """`arguments` of Chromium beside the usual ones; `environment` instead of this process's."""
+        """`arguments`: additional arguments of Chromium; `environment`: replaces this
+        process's."""
         options = webdriver.ChromeOptions()
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
                          "--hide-scrollbars", "--force-device-scale-factor=1", "--lang=en-US", *arguments):
@@ -29,12 +30,12 @@ class Browser:
         return self.driver.execute_script(text, *arguments)
 
     def wait(self, condition, what):
-        """Until `condition()` is true."""
+        """Waits until `condition()` is true."""
         WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.05).until(
             lambda _: condition(), f"the page does not show {what}")
 
     def look(self, width=1280, height=900, dark=False):
-        """As on a screen of this size."""
+        """Emulates a screen of this size."""
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
@@ -42,7 +43,7 @@ class Browser:
             {"name": "prefers-reduced-motion", "value": "reduce"}]})
 
     def open(self, address, polls=1):
-        """Waits for so many answers of ps 0."""
+        """Opens the page, and waits until ps 0 has answered `polls` polls."""
         self.driver.get(address)
         self.wait_polls(polls)
 
@@ -50,12 +51,12 @@ class Browser:
         return int(self.script("return document.body.dataset.polls || 0"))
 
     def wait_polls(self, more):
-        """For so many polls from this moment."""
+        """Waits for `more` further polls."""
         wanted = self.polls() + more
         self.wait(lambda: self.polls() >= wanted, f"{wanted} polls")
 
     def text(self, selector):
-        """With plain spaces, where the page has some at which a line does not break."""
+        """The text of an element, with plain spaces in place of the page's no-break spaces."""
         return self.script("const found = document.querySelector(arguments[0]);"
                            "return found ? found.innerText.replaceAll('\\u00a0', ' ') : null", selector)
 
@@ -64,11 +65,11 @@ class Browser:
                            ".map((e) => e.innerText.replaceAll('\\u00a0', ' '))", selector)
 
     def complaints(self):
-        """What the console has since the last call."""
+        """The messages on the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def picture(self, path, whole=True):
-        """A screenshot; of the whole page, however long."""
+        """Takes a screenshot, by default of the whole page, however long it is."""
         from base64 import b64decode
         size = self.script("return [innerWidth, document.documentElement.scrollHeight]")
         clip = {"clip": {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}}

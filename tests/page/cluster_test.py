@@ -23,7 +23,7 @@ class ClusterTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         with open(f"{ROOT}/examples/fashion_mnist_softmax.textproto", encoding="utf-8") as file:
             job = file.read()
-        # It ends when the test does.
+        # The job lasts until the test ends.
         job = re.sub(r"(?m)^steps: .*", "steps: 10000000", job)
         path = f"{cls.folder.name}/job.textproto"
         with open(path, "w", encoding="utf-8") as file:
@@ -72,7 +72,7 @@ class ClusterTest(unittest.TestCase):
         return self.browser.script(f"return {expression}")
 
     def wait_quiet(self):
-        """Until nothing needs attention."""
+        """Waits until nothing needs attention."""
         self.browser.wait(lambda: self.browser.text("#attention-body") == "Nothing.", "that all is well")
 
     def test_numbers_are_those_of_the_coordinator(self):
@@ -80,7 +80,7 @@ class ClusterTest(unittest.TestCase):
         self.browser.wait(lambda: self.page("known.points.length") > 5, "a history")
         before = self.answers()
         self.browser.wait_polls(2)
-        # Of one moment, as the page moves on.
+        # Both are read at one moment, because the page changes continually.
         status, texts = self.browser.script("""
           const text = (id) => document.getElementById(id).innerText.replaceAll('\\u00a0', ' ');
           return [known.status, Object.fromEntries(['steps', 'train-loss', 'durable-step', 'rate-now', 'version'].map((id) => [id, text(id)]))]""")
@@ -109,7 +109,7 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(self.browser.complaints(), [])
 
     def test_every_section_knows_something(self):
-        # Reports come with leases.
+        # Workers report when they renew their leases.
         self.browser.wait(lambda: self.page("document.querySelectorAll('#workers-body .stack').length") == 3,
                           "where the time of three workers goes")
         self.browser.wait(lambda: self.page("document.querySelectorAll('#memory-body .stack').length") == 2,
@@ -132,7 +132,7 @@ class ClusterTest(unittest.TestCase):
             self.browser.wait(lambda: "Worker 1 is lost" in self.browser.text("#attention-body"), "that it is lost")
         finally:
             os.kill(pid, signal.SIGCONT)
-        # Whoever was lost is shut out or comes back; either is told.
+        # A lost task is fenced or comes back; the events show which.
         self.browser.wait(lambda: any("worker/task:1" in text for text in self.browser.texts("#events-body li")),
                           "an event")
 
@@ -149,14 +149,14 @@ class ClusterTest(unittest.TestCase):
             print(f"noticed after {time.monotonic() - begun:.1f} s", flush=True)
             self.assertIn("It did not answer within 5 s", self.browser.text("#attention-body"))
             since = self.browser.text("#attention-body strong").split()[-1]
-            # Its last answer came a second before the pause, or less.
+            # The last answer came at most a second before the pause.
             self.assertLessEqual(abs(seconds_of(paused) - seconds_of(since)), 2)
             self.assertEqual(self.browser.text("#live"), f"last answer {since}")
             self.assertTrue(self.browser.driver.title.startswith("No answer"))
         finally:
             os.kill(pid, signal.SIGCONT)
         self.browser.wait(lambda: "has not answered" not in self.browser.text("#attention-body"), "that ps 0 is back")
-        # The browser complains of each request that came to nothing.
+        # The browser logs each request that failed.
         self.browser.complaints()
 
 

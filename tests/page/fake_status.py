@@ -1,9 +1,9 @@
-"""A status port with made-up jobs: what ps 0 would answer, without one.
+"""A status port with made-up jobs, which answers as ps 0 would.
 
     fake_status.py [--port=8000]
 
-serves the status page of each scene at http://localhost:8000/SCENE/, and a list of them at /. The
-same scene and count of polls give the same answers.
+serves the status page of each scene at http://localhost:8000/SCENE/, and a list of scenes at /.
+The scene and the number of polls determine the answers.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import threading
 import urllib.parse
 
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "ps_server", "page", "status.html")
-# Any date: the jobs begin then.
+# The time at which the jobs begin; any date will do.
 BEGUN = 1767261600.0
 MIB = 1 << 20
 GIB = 1 << 30
@@ -34,12 +34,12 @@ def task(job, index):
 
 
 class Job:
-    """A synchronous job in good health. Scenes change what they are about."""
+    """A healthy synchronous job. Scenes change parts of it."""
 
     def __init__(self, tick, ps=2, workers=4, step=6180, total=20000, step_seconds=0.05, batch=128):
         self.random = random.Random(21)
         self.tick = tick
-        # A poll is a second.
+        # Each poll advances time by a second.
         self.step = min(total, step + int(tick / step_seconds))
         self.total = total
         self.step_seconds = step_seconds
@@ -168,7 +168,7 @@ class Job:
                             "generation": wide(generation), "step": wide(step), "text": text})
 
     def spend(self, worker, times, phase="compute"):
-        """`worker` takes `times` as long, in `phase`; the others wait for it."""
+        """Makes `worker` take `times` as long, in `phase`; the others wait for it."""
         for entry in self.workers:
             phases = entry["worker"]["phases"]
             own = self.step_seconds * self.step
@@ -247,8 +247,8 @@ def lost_task(tick):
     for worker in job.workers:
         if worker is not lost:
             worker["worker"]["waiting_seconds"] = 23.0 + tick
-    job.event("LOST", job.step, "/job:worker/task:1 (worker-1:201) is lost: nothing was heard of it for 10s; the "
-              "job waits for it, 5m at most",
+    job.event("LOST", job.step, "/job:worker/task:1 (worker-1:201) is lost: nothing was heard from it for 10s; "
+              "the job waits for it for 5m at most",
               task("worker", 1))
     return job
 
@@ -282,8 +282,8 @@ def slow_only_disk(tick):
 
 def stopping(tick):
     job = Job(tick)
-    job.event("LEFT", job.step, "/job:ps/task:0 was told to stop by SIGTERM; the job goes on when it is "
-              "started again", task("ps", 0))
+    job.event("LEFT", job.step, "/job:ps/task:0 was told to stop by SIGTERM; the job continues when it "
+              "is started again", task("ps", 0))
     return job
 
 
@@ -322,7 +322,7 @@ def rolled_back(tick):
     job.event("LOST", 5421, "/job:ps/task:1 (ps-1:102) is lost: silent for 10 s", task("ps", 1))
     job.event("GENERATION", 5000, f"generation 2: {why}", generation=2, at=275)
     job.event("JOINED", 5000, "/job:ps/task:1 (ps-1:377) joined", task("ps", 1), generation=2, at=280)
-    job.event("TRAINING", 5000, "training goes on from step 5000", generation=2, at=282)
+    job.event("TRAINING", 5000, "training resumes from step 5000", generation=2, at=282)
     return job
 
 
@@ -373,7 +373,7 @@ def large(tick):
 
 
 def figures(tick):
-    """Evaluations that tell more than accuracy."""
+    """Evaluations with metrics besides accuracy."""
     job = Job(tick)
     plain = job.evaluations
     job.evaluations = lambda: [
@@ -400,7 +400,7 @@ def tables(tick):
 
 
 def hostile(tick):
-    """Everything that a peer may word is markup, or very long."""
+    """All texts that a peer may choose are markup, or very long."""
     job = Job(tick)
     job.status["waiting_for"] = HOSTILE
     job.status["recovered"] = HOSTILE + "y" * 300
@@ -443,11 +443,10 @@ SCENES = {
 
 
 class FakeStatus:
-    """Serves the page and the answers of scenes, each below a folder of its name, on a free port.
+    """Serves the page and the answers of scenes, each in a folder with its name, on a free port.
 
-    `change` maps a scene's name to one whose answers it gives instead; `broken` holds scenes that
-    are out of reach. Polls are counted, so that a job moves on by a second with each, unless it is
-    `frozen`.
+    `change` maps the name of a scene to the scene whose answers it gives instead; `broken` holds
+    scenes that are unreachable. Each poll advances a job by a second, unless `frozen` is set.
     """
 
     def __init__(self, port=0):
@@ -528,7 +527,7 @@ class FakeStatus:
             request.end_headers()
             request.wfile.write(body)
         except OSError:
-            pass  # The browser has gone.
+            pass  # The browser has closed the connection.
 
 
 def main():

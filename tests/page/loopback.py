@@ -1,4 +1,4 @@
-"""The daemons of one job as processes of this machine, each started and stopped by itself."""
+"""The daemons of one job as processes on this machine, each started and stopped separately."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import urllib.request
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = f"{ROOT}/bazel-bin"
 HOLDFAST = f"{BIN}/cli/holdfast"
-# For what is waited for: a bound, not a time that is spent.
+# The timeout of each wait, far longer than needed.
 PATIENCE_SECONDS = 60
 
 
@@ -36,7 +36,7 @@ def job_text(example, **fields):
 
 
 class Loopback:
-    """`flags` and `environment` have those of single tasks, by name ("ps-1")."""
+    """`flags` and `environment` are those of single tasks, keyed by name ("ps-1")."""
 
     def __init__(self, folder, job, ps=2, workers=2, worker="worker/ps_worker", ps_flags=(), worker_flags=(),
                  flags=None, environment=None, checkpoint_dir=None):
@@ -67,7 +67,7 @@ class Loopback:
         self.processes = {}
 
     def start(self, *names):
-        """All of them, by default."""
+        """Starts the tasks with these names; by default, all."""
         for name in names or self.args:
             with open(f"{self.folder}/{name}.log", "ab") as log:
                 self.processes[name] = subprocess.Popen(
@@ -78,7 +78,7 @@ class Loopback:
         self.processes[name].send_signal(number)
 
     def end(self, name, timeout=PATIENCE_SECONDS):
-        """Its exit code, when it has ended by itself."""
+        """Waits until a task has ended by itself, and returns its exit code."""
         return self.processes[name].wait(timeout)
 
     def close(self):
@@ -96,14 +96,14 @@ class Loopback:
             return answer.read().decode()
 
     def status(self):
-        """As the status port has it; nothing while it does not answer."""
+        """The status from the status port; None while it does not answer."""
         try:
             return json.loads(self.get("status.json"))
         except OSError:
             return None
 
     def wait(self, condition, what):
-        """Until `condition` holds of the status, which is returned."""
+        """Waits until `condition` holds for the status, and returns the status."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             status = self.status()
@@ -111,17 +111,17 @@ class Loopback:
                 return status
             if time.monotonic() > deadline:
                 logs = "".join(f"---- {name}\n{self.log(name)[-2000:]}\n" for name in self.processes)
-                raise AssertionError(f"the job does not come to {what}: {status}\n{logs}")
+                raise AssertionError(f"the job does not reach {what}: {status}\n{logs}")
             time.sleep(0.02)
 
     def command(self, *words, timeout=PATIENCE_SECONDS):
-        """What `holdfast` answers to these words."""
+        """The result of `holdfast` with these arguments."""
         return subprocess.run([HOLDFAST, *words, f"--ps={self.ps0}"], capture_output=True, text=True,
                               timeout=timeout, check=False)
 
 
 def metrics_of(text):
-    """By series, as it stands in the text."""
+    """The values in a text of metrics, keyed by series as written in the text."""
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):

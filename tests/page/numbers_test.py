@@ -17,8 +17,8 @@ VERDICTS = ("accepted", "stale", "duplicate", "fenced", "aborted")
 
 
 class NumbersTest(unittest.TestCase):
-    """The job has two recoveries and stale pushes. When it is done worker 2 is paused, and not missed: ps 0
-    waits for it to leave, so that everything can be compared at rest."""
+    """The job has two recoveries and stale pushes. When it is done, worker 2 is paused, but not
+    lost: ps 0 waits for it to leave, so that everything can be compared at rest."""
 
     @classmethod
     def setUpClass(cls):
@@ -38,7 +38,7 @@ class NumbersTest(unittest.TestCase):
         job = cls.job
         job.start()
         job.wait(lambda s: int(s["durable_step"]) >= 100, "step 100")
-        # Not killed: its successor would have to wait for the end of its lease.
+        # Not killed: its successor would have to wait until its lease expires.
         job.signal("ps-1", signal.SIGTERM)
         job.end("ps-1")
         job.start("ps-1")
@@ -52,7 +52,7 @@ class NumbersTest(unittest.TestCase):
         deadline = time.monotonic() + 60
         while not os.path.exists(job.result_path) and time.monotonic() < deadline:
             time.sleep(0.05)
-        # Both others leave, and tell so.
+        # Both other workers leave the cluster.
         job.end("worker-0")
         job.end("worker-1")
         with open(job.result_path, encoding="utf-8") as file:
@@ -73,7 +73,7 @@ class NumbersTest(unittest.TestCase):
         self.assertEqual(self.stopped_with, 138)
         told = [event["text"] for event in json.loads(self.job.get("events.json"))["events"]]
         self.assertTrue(any(re.match(r"/job:ps/task:0 \(.*\) was told to stop by SIGTERM; ", text) for text in told), told)
-        # An orderly end is no error.
+        # An orderly end is not an error.
         self.assertNotRegex(self.job.log("ps-0"), r"(?m)^E\d{8} ")
 
     def test_progress(self):
@@ -103,7 +103,7 @@ class NumbersTest(unittest.TestCase):
             self.assertEqual(self.metric(f'contributions{{verdict="{verdict}"}}'), count)
             self.assertEqual(self.result["pushes"].get(verdict, 0), count)
             self.assertEqual(shown[verdict], f"{count:,}")
-        # As many as the steps are made of; and some of the third worker's came late.
+        # Two accepted pushes per step; and some pushes of the third worker came late.
         self.assertEqual(int(self.command["pushes"]["accepted"]), 2 * STEPS)
         self.assertGreater(int(self.command["pushes"]["stale"]), 0)
         not_finite = int(self.command["pushes"]["not_finite"])
@@ -158,7 +158,8 @@ class NumbersTest(unittest.TestCase):
         self.assertEqual(self.page("#pair-written").split()[0], str(written))
 
     def test_shared_memory(self):
-        # Where all have one host there are links, and tensors of 31 kB are sent.
+        # All tasks are on one host, so there are links; but tensors of 31 kB are too small to be
+        # lent, and are sent.
         for entry in self.command["tasks"]:
             if entry["task"]["job"] != "ps":
                 continue
@@ -167,7 +168,7 @@ class NumbersTest(unittest.TestCase):
             self.assertGreater(int(entry["ps"]["sent_bytes"]), 0)
         links = int(next(entry for entry in self.browser.script("return known.status.tasks")
                          if entry["task"] == {"job": "ps", "index": 0})["ps"]["shared_memory"]["links"])
-        # Of the worker that is paused.
+        # The link of the paused worker.
         self.assertEqual(links, 1)
         shown = " ".join(self.page('#shards-body tr[data-key="ps 0"]').split())
         self.assertIn("0 B 1 link 0 B lent", shown)

@@ -1,4 +1,4 @@
-"""The status page in a browser, before made-up jobs (fake_status.py)."""
+"""The status page in a browser, with made-up jobs (fake_status.py)."""
 
 import re
 import unittest
@@ -29,7 +29,7 @@ def titles():
     return browser.texts("#attention-body strong")
 
 
-# What is to be named in each scene, and nothing else.
+# The things that need attention in each scene; nothing else may be named.
 NAMED = {
     "starting": [],
     "training": [],
@@ -50,7 +50,7 @@ NAMED = {
               "Worker 141 is slow"],
 }
 
-# WCAG's relative luminance and contrast, of colours as getComputedStyle() gives them.
+# WCAG's relative luminance and contrast, for colors as getComputedStyle() returns them.
 CONTRAST = """
 function parse(text) {
   const parts = text.match(/[\\d.]+/g).map(Number);
@@ -103,7 +103,7 @@ class SceneTest(unittest.TestCase):
         self.assertIn("/job:ps/task:1 (ps-1:102)", text)
         self.assertIn("step 5,000", text)
         self.open("slow_disk")
-        # 48 MiB in 14.2 s; the others' median is that of 0.38 and 0.40 s.
+        # 48 MiB in 14.2 s; the other ps, whose median is reported, take 0.38 and 0.40 s.
         self.assertIn("14.2 s, at 3.38 MiB/s; the median of the other ps is 123 MiB/s",
                       browser.text("#attention-body"))
         self.open("slow_only_disk")
@@ -139,7 +139,7 @@ class SceneTest(unittest.TestCase):
         self.assertEqual(memory[1], "136 MiB of 256 MiB")
 
     def test_time_of_a_step_by_phase(self):
-        fake.frozen = True  # Then the means are over all steps.
+        fake.frozen = True  # From here on, the means are over all steps.
         self.open("training")
         worker = fake.last_status["training"]["tasks"][-1]
         steps = int(worker["worker"]["steps"])
@@ -163,7 +163,7 @@ class SceneTest(unittest.TestCase):
         for scene in fake_status.SCENES:
             with self.subTest(scene):
                 self.open(scene)
-                # A browser asks for nothing else, and no poll fails.
+                # The browser requests nothing else, and no poll fails.
                 self.assertEqual(browser.complaints(), [])
 
     def test_words_of_peers_are_never_markup(self):
@@ -172,7 +172,7 @@ class SceneTest(unittest.TestCase):
         self.assertEqual(browser.script("return document.querySelectorAll('main img, main script, main b').length"), 0)
         for place in ("#attention-body", "#progress", "#tasks-body", "#tables-body", "#events-body", "#version"):
             self.assertIn(fake_status.HOSTILE, browser.text(place).replace("\n", ""), place)
-        # The source has no way to do it, and the browser refuses the ways that it knows.
+        # The source has no way to run such a script, and the browser refuses the known ways.
         with open(fake_status.PAGE, encoding="utf-8") as page:
             source = page.read()
         self.assertNotRegex(source, r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
@@ -194,7 +194,7 @@ class SceneTest(unittest.TestCase):
         fake.broken.add("training")
         browser.wait(lambda: titles(), "that ps 0 is out of reach")
         self.assertRegex(titles()[0], r"^ps 0 has not answered since \d\d:\d\d:\d\d$")
-        # Since its last answer, not since that was noticed.
+        # Counted from the last answer, not from when the silence was noticed.
         self.assertEqual(titles()[0].split()[-1], browser.text("#live").split()[-1])
         self.assertIn("last reported", browser.text("#attention-body"))
         self.assertRegex(browser.text("#live"), r"^last answer \d\d:\d\d:\d\d$")
@@ -237,7 +237,7 @@ class SceneTest(unittest.TestCase):
 
     def test_events_are_newest_first(self):
         self.open("rolled_back")
-        self.assertIn("training goes on from step 5000", browser.text("#events-body li"))
+        self.assertIn("training resumes from step 5000", browser.text("#events-body li"))
         Select(browser.driver.find_element(By.ID, "event-filter")).select_by_value("trouble")
         kinds = browser.texts("#events-body .badge")
         self.assertEqual(kinds, ["generation", "lost"])
@@ -273,7 +273,7 @@ class SceneTest(unittest.TestCase):
             seen += 1
             if seen == 1:
                 self.assertEqual(found[:2], ["A", "skip"])
-            # The ring can be seen.
+            # The focus ring is visible.
             self.assertNotEqual(found[2], "none", found)
             self.assertGreaterEqual(float(found[3].rstrip("px")), 2, found)
         self.assertEqual(seen, wanted)
@@ -291,7 +291,7 @@ class SceneTest(unittest.TestCase):
         plot.send_keys(Keys.HOME)
         browser.wait(lambda: browser.text("#loss .tip") is not None, "the first reading")
         first = plot.get_attribute("aria-valuetext")
-        # The first point of the fake is of step 40.
+        # The first point of the made-up job is at step 40.
         self.assertRegex(first, r"^step 40: training 2\.\d+, evaluation [\d.]+ \(step 1,000\)$")
         plot.send_keys(Keys.ARROW_RIGHT)
         browser.wait(lambda: plot.get_attribute("aria-valuetext").startswith("step 80:"), "the second reading")
@@ -320,7 +320,7 @@ class SceneTest(unittest.TestCase):
                               " #workers-body > details[data-key^=more] tbody tr').length")
         self.assertEqual(rows, 200)
         self.assertIn("of all 200 workers", browser.text("#workers-body .crowd"))
-        # One screenful of a section, not two hundred rows.
+        # The section takes one screenful, not two hundred rows.
         self.assertLess(browser.script("return document.getElementById('workers').offsetHeight"), 900)
 
     def test_narrow_screens_do_not_scroll_sideways(self):
@@ -366,7 +366,7 @@ class SceneTest(unittest.TestCase):
                       }
                       return [...found]""")
                     self.assertEqual(poor, [])
-                    # What is drawn, and borders of controls: 3 to 1 (WCAG 1.4.11).
+                    # Graphics and borders of controls need a contrast of 3 to 1 (WCAG 1.4.11).
                     poor = browser.script(CONTRAST + """
                       const found = [];
                       const card = back(document.getElementById('curves'));
@@ -386,7 +386,7 @@ class SceneTest(unittest.TestCase):
                     self.assertEqual(poor, [])
 
     def test_structure(self):
-        """What a screen reader goes by."""
+        """The structure that screen readers use."""
         for scene in ("starting", "training", "large", "asynchronous", "tables"):
             with self.subTest(scene):
                 self.open(scene)
@@ -479,7 +479,7 @@ class SceneTest(unittest.TestCase):
             ["items", "2,468,000", "162,001", "80,000,000", "97.5 %", "4,000,000", "1,400,000", "132,000"],
             ["users", "1,135", "0", "0", "–", "1,135", "0", "0"]])
         self.assertIn("Embedding tables", browser.text("nav"))
-        # 60 MiB of it beside the 136 that the others take.
+        # 60 MiB of tables, and 136 MiB for everything else.
         self.assertIn("embedding tables", browser.text("#memory-body"))
         self.assertEqual(browser.texts("#memory-body tbody tr:first-child td")[1], "196 MiB of 256 MiB")
 

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Tests the status page (ps_server/page/) in headless Chromium, before made-up jobs and a real one.
-# The last line is "N passed, N failed, N skipped".
+# Tests the status page (ps_server/page/) in headless Chromium, with made-up
+# jobs and a real one. The last line is "N passed, N failed, N skipped".
 #
 #   tests/page/run.sh [names of tests, as for unittest; default: all]
 #
-# Installs Chromium on Debian 12 where it is missing, as root or with sudo, and selenium from
-# Python's package registry under ~/.cache.
+# Installs Chromium on Debian 12 if it is missing, as root or with sudo, and
+# selenium from PyPI under ~/.cache.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,4 +1,5 @@
-"""The status page of a job with certificates: by HTTPS, in a browser that has those of an operator."""
+"""The status page of a job with certificates, over HTTPS, in a browser with an operator's
+certificate."""
 
 import contextlib
 import json
@@ -13,9 +14,9 @@ from browser import Browser
 from loopback import HOLDFAST, free_ports, job_text
 from selenium.common.exceptions import WebDriverException
 
-# Which certificate a browser shows is a person's choice, or that of whoever administers the machine.
+# A person, or the administrator's policy, chooses which certificate a browser presents.
 POLICIES = "/etc/chromium/policies/managed"
-# The certificate of ps 0 is issued to this name, of a run by `holdfast local`.
+# `holdfast local` issues the certificate of ps 0 to this name.
 NAME = "ps-0.local"
 
 
@@ -64,7 +65,7 @@ class TlsTest(unittest.TestCase):
             said.append(line)
             if "status page: " in line:
                 break
-        # The address, and where the certificate is.
+        # The address, and the path of the certificate.
         cls.said = "".join(said)
 
     @classmethod
@@ -90,7 +91,7 @@ class TlsTest(unittest.TestCase):
         return policy(AutoSelectCertificateForUrls=[json.dumps({"pattern": self.address[:-1], "filter": {}})])
 
     def await_listening(self):
-        while not re.search(r"shows its status by HTTPS, to operators, on port", self.log("ps-0")):
+        while not re.search(r"serves its status by HTTPS, to operators, on port", self.log("ps-0")):
             self.assertIsNone(self.job.poll())
 
     def log(self, name):
@@ -123,7 +124,7 @@ class TlsTest(unittest.TestCase):
     def test_nor_does_somebody_without_a_certificate(self):
         self.await_listening()
         browser = self.browser()
-        # An error of the driver, or a page of the browser's that tells it.
+        # Either an error of the driver, or an error page of the browser.
         try:
             browser.driver.get(self.address)
             self.assertIsNone(browser.text("#steps"))

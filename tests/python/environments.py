@@ -13,11 +13,11 @@ WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
 FRAMEWORKS = os.environ.get("HOLDFAST_FRAMEWORKS", "")
 MXNET = os.environ.get("HOLDFAST_MXNET", "")
 TOOLS = os.environ.get("HOLDFAST_TOOLS", "")
-LIMIT = 300  # seconds of one command
+LIMIT = 300  # timeout of one command, in seconds
 
 
 def run(*words, **options):
-    """The output of a command, which has to succeed."""
+    """Runs a command, which must succeed, and returns its output."""
     limit = options.pop("limit", LIMIT)
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -29,15 +29,15 @@ def run(*words, **options):
 
 
 class Environment:
-    """A new environment of a Python, with the wheel.
+    """A new virtual environment of a Python, with the wheel.
 
-    beside: one whose packages it has, too.
+    beside: another environment, whose packages are also available.
     """
 
     def __init__(self, python, *requirements, beside=None):
         self.folder = tempfile.mkdtemp(prefix="holdfast-venv-")
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-        # Beside another environment, its pip and setuptools serve this one too.
+        # With another environment, its pip and setuptools are used here, too.
         own_pip = ["--without-pip"] if beside is not None else []
         run(python, "-m", "venv", *own_pip, self.folder)
         [site] = glob.glob(f"{self.folder}/lib/python3*/site-packages")
@@ -49,7 +49,7 @@ class Environment:
                     WHEEL, *requirements)
 
     def run(self, name, *arguments, **options):
-        """The output of a program of the environment."""
+        """Runs a program of the environment, and returns its output."""
         environment = {
             **os.environ,
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
@@ -71,13 +71,13 @@ def with_frameworks():
 
 @functools.lru_cache(maxsize=None)
 def with_mxnet():
-    """With the oldest NumPy that the wheel allows."""
+    """An environment with MXNet and the oldest NumPy that the wheel allows."""
     return Environment("/usr/bin/python3", beside=MXNET)
 
 
 @functools.lru_cache(maxsize=None)
 def pythons():
-    """The interpreters from 3.10 on that are here, by version: {(3, 12): path}."""
+    """The installed interpreters from 3.10 on, keyed by version: {(3, 12): path}."""
     found = {}
     places = os.environ["PATH"].split(":") + ["/usr/bin", *glob.glob("/usr/local/bin")]
     places += glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin"))

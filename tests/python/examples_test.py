@@ -1,4 +1,4 @@
-"""holdfast.examples, run as a user runs them, on the set that the wheel makes."""
+"""holdfast.examples, run as a user runs them, on the data set that the wheel generates."""
 
 import ast
 import difflib
@@ -23,7 +23,7 @@ class ExamplesTest(unittest.TestCase):
         return float(accuracy), digest
 
     def test_mnist_learns_digits(self):
-        # 0.975 by 2 workers; guessing finds a tenth.
+        # 0.975 with 2 workers; guessing gets a tenth right.
         accuracy, digest = self.mnist()
         self.assertGreater(accuracy, 0.95)
         self.assertEqual(self.mnist("--ps=1")[1], digest)
@@ -48,7 +48,7 @@ class TorchTest(unittest.TestCase):
                 )
                 digests.add(environment.python("-c", _DIGEST, f"{folder}/run/checkpoints"))
             [accuracy] = re.findall(r"^accuracy (0\.\d{4}) on ", said, re.M)
-            # Like the script in one process, below.
+            # As accurate as the script in one process, below.
             self.assertGreater(float(accuracy), 0.95)
         self.assertEqual(len(digests), 1)
 
@@ -64,7 +64,7 @@ class TorchTest(unittest.TestCase):
         )
         changed = [line for line in difflib.ndiff(single, cluster) if line.startswith("+ ")]
         self.assertLessEqual(len(changed), 5, changed)
-        # What is taken away is only what was changed.
+        # Only lines that were changed are removed.
         gone = [line for line in difflib.ndiff(single, cluster) if line.startswith("- ")]
         self.assertLessEqual(len(gone), len(changed), gone)
 

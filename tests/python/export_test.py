@@ -1,4 +1,4 @@
-"""`holdfast checkpoint export`, as the packages read it that it is for."""
+"""`holdfast checkpoint export`, read by the packages that it is for."""
 
 import os
 import tempfile

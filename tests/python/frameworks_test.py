@@ -1,4 +1,4 @@
-"""The tests of frameworks/, each file run within the environment that has the frameworks."""
+"""The tests of frameworks/, each file run in the environment that has the frameworks."""
 
 import glob
 import os
@@ -17,10 +17,10 @@ def _test_of(path):
         environment = environments.with_frameworks()
         environment.python(
             path,
-            limit=900,  # of all tests in the file
+            limit=900,  # for all tests in the file
             env={
                 "HOLDFAST_PS_SERVER": f"{environment.folder}/bin/ps_server",
-                # Other numbers of threads give other bits.
+                # Different numbers of threads give different bits.
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": f"{ROOT}/python/tests:{ROOT}/tests/python/frameworks",
             },

@@ -27,16 +27,16 @@ class JaxDocsTest(unittest.TestCase):
             for command in COMMANDS:
                 words = command.replace("/tmp/", folder + "/").split()
                 said += environments.with_frameworks().run(*words, cwd=folder)
-        # Guessing finds a tenth.
+        # Guessing gets a tenth right.
         [accuracy] = re.findall(r"^accuracy (0\.\d+)$", said, re.M)
         self.assertGreater(float(accuracy), 0.9)
         # The variance of a mean of six numbers of variance 1 is 0.17.
         [error] = re.findall(r"^error (\S+)$", said, re.M)
         self.assertLess(float(error), 0.05)
-        # Of the sum of 16 normal numbers, whose variance is 16.
+        # Initially the variance of a sum of 16 normal numbers, 16.
         [loss] = re.findall(r"^loss (\S+) on 8 devices$", said, re.M)
         self.assertLess(float(loss), 1)
-        # Of the examples: mean 5, standard deviation 2.
+        # The examples have mean 5 and standard deviation 2.
         self.assertIn("mean [5. 5. 5.] var [4. 4. 4.]\n", said)
 
 

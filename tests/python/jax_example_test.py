@@ -1,4 +1,4 @@
-"""holdfast.examples.jax_mnist, and what of it a cluster takes."""
+"""holdfast.examples.jax_mnist, and how little a cluster changes in it."""
 
 import ast
 import difflib
@@ -35,7 +35,7 @@ class JaxExampleTest(unittest.TestCase):
                 "python", "-m", "holdfast.examples.jax_mnist"
             )
         self.assertIn("mnist: done\n", said)
-        # 0.965 and 0.955; guessing finds a tenth.
+        # 0.965 and 0.955; guessing gets a tenth right.
         self.assertGreater(single, 0.93)
         self.assertGreater(self.accuracy(said), 0.93)
 

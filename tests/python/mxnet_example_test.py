@@ -1,4 +1,4 @@
-"""examples/mxnet: the kvstore's arithmetic, and the network that it trains."""
+"""examples/mxnet: the arithmetic of the kvstore, and a network that is trained with it."""
 
 import os
 import re
@@ -8,10 +8,10 @@ import unittest
 import environments
 from environments import ROOT
 
-# What MXNet's own test of dist_sync asserts (tests/nightly/dist_sync_kvstore.py of release 1.9.1,
-# test_sync_push_pull): of keys of ones, each worker pushes rank + 1, 7 times; the servers'
-# optimizer adds the sum of the pushes times its rescale_grad, which is 2. After push i the
-# value is (n + 1) n 2 / 2 (i + 1) + 1 on n workers. A rule of Holdfast's subtracts what MXNet's
+# The assertion of MXNet's own test of dist_sync (tests/nightly/dist_sync_kvstore.py of release
+# 1.9.1, test_sync_push_pull): keys are initially ones, and each worker pushes rank + 1, 7 times;
+# the servers' optimizer adds the sum of the pushes times its rescale_grad, which is 2. After push
+# i the value is (n + 1) n 2 / 2 (i + 1) + 1 with n workers. Holdfast's rules subtract what MXNet's
 # test optimizer adds, so the ones are negative here.
 DIST_SYNC = """
 import mxnet as mx
@@ -69,13 +69,13 @@ store = mx.kv.create("holdfast")
 params = gluon.ParameterDict()
 params.get("half", shape=1, dtype="float16")
 params.initialize()
-assert "half is of " in message_of(TypeError, store.declare, params, create("sgd"), 1)
+assert "half has dtype " in message_of(TypeError, store.declare, params, create("sgd"), 1)
 params = gluon.ParameterDict()
 params.get("w", shape=1)
 params.initialize()
 trainer = gluon.Trainer(params, create("sgd"), kvstore=store)
 store.declare(params, trainer.optimizer, 1)
-assert "another optimizer" in message_of(ValueError, store.set_optimizer, create("sgd"))
+assert "is not the one" in message_of(ValueError, store.set_optimizer, create("sgd"))
 for _ in store.batches():
     assert "key 1: " in message_of(ValueError, store.pushpull, 1, mx.nd.ones(1))
     store.pushpull(0, mx.nd.ones(1))
@@ -85,7 +85,7 @@ print("all refused")
 
 class MxnetExampleTest(unittest.TestCase):
     def run_local(self, script, *flags):
-        """What worker 0 of `holdfast local` says."""
+        """The output of worker 0 of `holdfast local`."""
         with tempfile.TemporaryDirectory() as folder:
             if not os.path.exists(script):
                 path = f"{folder}/script.py"
@@ -110,7 +110,7 @@ class MxnetExampleTest(unittest.TestCase):
                 f"{ROOT}/examples/mxnet/mnist.py", f"--ps={num_ps}", "--workers=2"
             )
             [accuracy] = re.findall(r"^accuracy (0\.\d{4}) on 1000 images$", said, re.M)
-            # Guessing finds a tenth.
+            # Guessing gets a tenth right.
             self.assertGreater(float(accuracy), 0.95)
             digests.update(re.findall(r"^digest ([0-9a-f]{64})$", said, re.M))
         self.assertEqual(len(digests), 1)

@@ -1,4 +1,4 @@
-"""holdfast.examples.torch_neumf on MovieLens-100K, which RecBole's wheel has."""
+"""holdfast.examples.torch_neumf on MovieLens-100K, which RecBole's wheel contains."""
 
 import os
 import re
@@ -30,7 +30,7 @@ class NeuMFTest(unittest.TestCase):
                 "holdfast", "local", "--ps=2", "--workers=2", f"--run_dir={folder}/run",
                 "--", "python", "-m", "holdfast.examples.torch_neumf", data,
             )
-        # 0.632 by 20 seeds, with a standard deviation of 0.013; a guess finds a tenth.
+        # 0.632 over 20 seeds, with a standard deviation of 0.013; guessing gets a tenth right.
         self.assertGreater(self.rate(single), 0.58)
         self.assertGreater(self.rate(cluster), 0.58)
         # The difference of the two has a standard deviation of 0.0054 over seeds.

@@ -44,7 +44,7 @@ np.save(output, ((np.array(rows) - mean) / deviation).astype(np.float32))
 
 
 def _write_idx(source, target, count):
-    """The first `count` rows of a packed IDX file of bytes, unpacked."""
+    """Writes the first `count` rows of a compressed IDX file of bytes, uncompressed."""
     with gzip.open(source) as file:
         content = file.read()
     dimensions = content[3]
@@ -89,7 +89,7 @@ class OnnxTest(unittest.TestCase):
         return os.path.join(run, "checkpoints")
 
     def probabilities(self, checkpoints, data, inputs, *export_flags):
-        """Of ONNX Runtime, then of Holdfast, [examples][classes]."""
+        """The probabilities [examples][classes] from ONNX Runtime and from Holdfast."""
         model = f"{checkpoints}/../model.onnx"
         self.environment.run(
             "holdfast", "checkpoint", "export", checkpoints, f"--output={model}", *export_flags
@@ -110,7 +110,7 @@ class OnnxTest(unittest.TestCase):
     def difference(self, theirs, ours):
         self.assertEqual(len(theirs), len(ours))
         self.assertEqual({len(row) for row in theirs}, {len(row) for row in ours})
-        # Not all examples alike, which would hide a wrong input.
+        # The rows must differ, since equal ones would hide a wrong input.
         self.assertGreater(len({tuple(row) for row in ours}), len(ours) // 2)
         return max(
             abs(a - b) for row, other in zip(theirs, ours) for a, b in zip(row, other)

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Tests the wheel as its users have it: installed, beside grpcio, PyTorch, TensorFlow, JAX and MXNet,
-# in every Python that is here; and the style and types of python/. The last line is
-# "N passed, N failed, N skipped".
+# Tests the wheel as users have it: installed, together with grpcio, PyTorch,
+# TensorFlow, JAX and MXNet, in every installed Python; and the style and types
+# of python/. The last line is "N passed, N failed, N skipped".
 #
 #   tests/python/run.sh [names of tests, as for unittest; default: all]
 #
-# Needs Python's package registry, and 7 GB under ~/.cache, which the next run finds there.
+# Needs PyPI, and 7 GB under ~/.cache, which later runs reuse.
 # Builds the wheel, unless HOLDFAST_WHEEL names one.
 set -euo pipefail
 

@@ -1,4 +1,4 @@
-"""ruff and mypy --strict, of the pinned versions."""
+"""ruff and mypy --strict, at the pinned versions."""
 
 import os
 import unittest

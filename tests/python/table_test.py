@@ -1,4 +1,4 @@
-"""From a table to a trained model, beside the same model in PyTorch."""
+"""From a table to a trained model, compared with the same model in PyTorch."""
 
 import json
 import os
@@ -25,8 +25,8 @@ with open(sys.argv[1], "w", newline="") as file:
         rows.writerow([*map(repr, map(float, row)), data.target_names[label]])
 """
 
-# The same layers, first values of the same distributions, rule and batches' size. The last line
-# is the accuracies by seed, as JSON.
+# The same layers, distributions of first values, rule and batch size. The last line is a JSON list
+# of the accuracies, one per seed.
 _TORCH = """
 import csv, json, sys
 import numpy as np, torch
@@ -124,7 +124,8 @@ class TableTest(unittest.TestCase):
                 "-c", _TORCH, train, test, str(EPOCHS), str(BATCH), str(len(SEEDS))
             )
         theirs = json.loads(said.splitlines()[-1])
-        # Five seeds of either differ by about 0.01; a test set of 171 makes steps of 0.006.
+        # Five seeds of either model differ by about 0.01; with a test set of 171, one example is
+        # 0.006.
         self.assertLess(
             abs(statistics.mean(ours) - statistics.mean(theirs)), 0.015, (ours, theirs)
         )

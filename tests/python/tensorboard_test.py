@@ -7,7 +7,7 @@ import unittest
 
 import environments
 
-# Kills ps 0 between two checkpoints, so that the job goes back some steps.
+# Kills ps 0 between two checkpoints, so that the job rolls back some steps.
 _TRAIN = """
 import os, signal, sys, time
 import numpy as np
@@ -28,7 +28,7 @@ with holdfast.connect() as cluster:
     killed = False
     for step in cluster.batches():
         if step == 25 and not killed:
-            # Until it has been written what there is.
+            # Waits until everything available has been written.
             time.sleep(2.5)
             killed = True
             kill_ps_0()
@@ -58,7 +58,7 @@ class TensorBoardTest(unittest.TestCase):
                 "holdfast", "local", "--ps=2", "--workers=1", "--on_failure=restart", f"--run_dir={folder}/run",
                 f"--ps_flags=--tensorboard_dir={board}", "--", "python", script,
             )
-            self.assertIn("starts again", said)
+            self.assertIn("; restarts in", said)
             files = sorted(os.listdir(board))
             scalars = json.loads(environment.python("-c", _READ, board).splitlines()[-1])
         self.assertEqual(len(files), 2, files)

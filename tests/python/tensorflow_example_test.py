@@ -1,4 +1,4 @@
-"""examples/tensorflow, on the digits that the wheel makes."""
+"""examples/tensorflow, on the digits that the wheel generates."""
 
 import re
 import tempfile
@@ -22,7 +22,7 @@ class TensorflowExampleTest(unittest.TestCase):
         return float(accuracy), digest
 
     def test_it_learns_the_same_on_any_number_of_ps(self):
-        # Guessing finds a tenth.
+        # Guessing gets a tenth right.
         accuracy, digest = self.run_example("--ps=2", "--workers=2")
         self.assertGreater(accuracy, 0.95)
         self.assertEqual(self.run_example("--ps=1", "--workers=2")[1], digest)

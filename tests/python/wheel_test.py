@@ -9,7 +9,7 @@ import zipfile
 import environments
 from environments import ROOT, WHEEL
 
-# Trains on one ps, beside whatever was imported before.
+# Trains on one ps, after whatever was imported before.
 _TRAINS = """
 import numpy as np, holdfast
 with holdfast.connect() as cluster:
@@ -19,7 +19,7 @@ with holdfast.connect() as cluster:
         cluster.push([np.full(3, -1, np.float32)], loss=0.0, examples=1)
     print("values", cluster.pull()["w"].tolist())
 """
-# Uses each framework, as far as it may meet our library: protobuf, gRPC, threads.
+# Uses the parts of each framework that may conflict with our library: protobuf, gRPC, threads.
 _FRAMEWORKS = {
     "grpc": """
 import grpc
@@ -108,7 +108,7 @@ class WheelTest(unittest.TestCase):
                     self.assertIn("values [5.0, 5.0, 5.0]", self.train(text))
 
     def test_beside_all_that_go_together(self):
-        # PyTorch and TensorFlow do not: their copies of LLVM clash.
+        # PyTorch and TensorFlow do not work together: their copies of LLVM clash.
         for name in ("torch", "tensorflow"):
             text = "".join(_FRAMEWORKS[each] for each in ("grpc", "jax", name))
             with self.subTest(name):

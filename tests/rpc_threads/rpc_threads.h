@@ -6,14 +6,14 @@
 
 namespace holdfast {
 
-// The --rpc_threads that ps under test get: what the BUILD rule of the test
-// (rpc_threads.bzl) says, else 1, which is also the default of a machine with
-// fewer than 8 cores.
+// The --rpc_threads value of the ps under test: the one that the BUILD rule of
+// the test gives (rpc_threads.bzl), else 1, which is also the default on a
+// machine with fewer than 8 cores.
 int RpcThreadsUnderTest();
 
 // The command line of a program under test, with --rpc_threads for the ps that
-// it is or starts (`holdfast local` and `holdfast bench`). Unchanged where the
-// BUILD rule says nothing.
+// it is or starts (`holdfast local` and `holdfast bench`). Unchanged if the
+// BUILD rule gives no value.
 std::vector<std::string> WithRpcThreads(std::vector<std::string> args);
 
 }  // namespace holdfast

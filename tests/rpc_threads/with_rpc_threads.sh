@@ -1,5 +1,5 @@
 #!/bin/bash
-# with_rpc_threads.sh N TEST [ARGUMENT ...]: runs a test whose ps get
+# with_rpc_threads.sh N TEST [ARGUMENT ...]: runs a test whose ps use
 # --rpc_threads=N (rpc_threads.h).
 export HOLDFAST_TEST_RPC_THREADS="$1"
 shift

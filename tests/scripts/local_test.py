@@ -1,4 +1,4 @@
-"""Scripts under `holdfast local`: ten lines of NumPy end with the same bits, whatever dies."""
+"""Scripts under `holdfast local`: ten lines of NumPy give the same bits, whichever process dies."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ accuracy = np.mean((test_x @ values["kernel"] + values["bias"]).argmax(axis=1) =
 print("accuracy", accuracy, "digest", holdfast.digest(values))
 """
 
-# Each batch of an asynchronous job counts in an element of its own.
+# Each batch of an asynchronous job is counted in an element of its own.
 BATCHES = 600
 COUNT = f"""
 import time, numpy as np, holdfast
@@ -73,7 +73,7 @@ class Run:
         self.process.communicate()
 
     def end(self):
-        """What it said, of a run that has to end well."""
+        """The output of the run, which must succeed."""
         output, _ = self.process.communicate(timeout=LIMIT)
         if self.process.returncode != 0:
             raise AssertionError(f"ended with {self.process.returncode}\n{output}\n{self.logs()}")
@@ -88,7 +88,7 @@ class Run:
         return "\n".join(text)
 
     def await_that(self, condition, what):
-        """Until `condition`, of the job's status, holds. Whatever is away is asked again."""
+        """Waits until `condition` holds for the status of the job; repeats calls that fail."""
         deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(holdfast.Error, OSError, ValueError):
@@ -118,7 +118,7 @@ class LocalTest(unittest.TestCase):
         return self.enterContext(Run(folder.name, *arguments, **options))
 
     def softmax(self, steps, ps=2):
-        # One thread per worker: another number may give other bits.
+        # One thread per worker: another number may give different bits.
         return self.run_script(SOFTMAX, steps, flags=[f"--ps={ps}", "--lease=2s"])
 
     def digest(self, run):
@@ -128,7 +128,7 @@ class LocalTest(unittest.TestCase):
     def test_trains_as_well_as_the_c_plus_plus_example(self):
         output = self.softmax(3000, ps=1).end()
         [line] = [line for line in output.splitlines() if line.startswith("accuracy")]
-        # docs/performance.md: 0.8377, of the same batches; the last bits differ.
+        # 0.8377 in docs/performance.md, from the same batches; the last bits differ.
         self.assertAlmostEqual(float(line.split()[1]), 0.8377, delta=0.002)
         self.assertIn("train: done\n  steps          3000, saved\n", output)
 
@@ -145,7 +145,7 @@ class LocalTest(unittest.TestCase):
                 run.signal(task, signal.SIGKILL)
                 output = run.end()
                 self.assertIn(f"{task} (pid ", output)
-                self.assertIn("ended with signal 9 (Killed); starts again", output)
+                self.assertIn("ended with signal 9 (Killed); restarts", output)
                 self.assertIn(digest, output)
 
     def stop_for_longer_than_the_lease(self, run, task):
@@ -171,10 +171,10 @@ class LocalTest(unittest.TestCase):
         run.await_step(60)
         self.stop_for_longer_than_the_lease(run, "worker-1")
         output = self.end_with_all_counted(run)
-        # The others may have done the rest before it could come back.
+        # The others may have done the rest before it was back.
         self.assertRegex(
             output,
-            r"worker-1 .* ended with exit status 138(; starts again|, when the job was done)",
+            r"worker-1 .* ended with exit status 138(; restarts|, after the job was done)",
         )
 
     def count(self):
@@ -194,14 +194,14 @@ class LocalTest(unittest.TestCase):
                     run.await_step(60 * (number + 1))
                     run.signal(task, signal.SIGKILL)
                 output = self.end_with_all_counted(run)
-                self.assertEqual(output.count("(Killed); starts again"), len(tasks))
+                self.assertEqual(output.count("(Killed); restarts"), len(tasks))
 
     def test_what_cannot_be_mended_is_told(self):
         run = self.run_script("import holdfast\nholdfast.connect(tls_dir='/none')\n")
         output, _ = run.process.communicate(timeout=LIMIT)
         self.assertIn(run.process.returncode, (1, 2), output)
         self.assertIn("/none", output)
-        self.assertNotIn("starts again", output)
+        self.assertNotIn("; restarts", output)
 
     def test_a_resume_with_another_declaration_is_told_the_difference(self):
         run = self.softmax(1_000_000)
@@ -209,7 +209,8 @@ class LocalTest(unittest.TestCase):
         run.process.send_signal(signal.SIGINT)
         output, _ = run.process.communicate(timeout=LIMIT)
         self.assertEqual(run.process.returncode, 130, output)
-        # Whichever worker is refused first, and however it heard: five times, since they race.
+        # The result must not depend on which worker is refused first, or how it hears of it: five
+        # runs, because workers race.
         for _ in range(5):
             again = self.enterContext(Run(
                 os.path.dirname(run.folder),
@@ -218,17 +219,17 @@ class LocalTest(unittest.TestCase):
                 flags=["--ps=2"],
             ))
             output, _ = again.process.communicate(timeout=LIMIT)
-            # Wrong input, which no other start mends.
+            # Wrong input, which a restart would not fix.
             self.assertEqual(again.process.returncode, 2, output + again.logs())
-            self.assertNotIn("starts again", output)
+            self.assertNotIn("; restarts", output)
             self.assertRegex(
                 output,
-                r"holdfast.Refused: (/job:ps/task:0 .*: )?/job:worker/task:0 declares another job "
-                r"than that of this checkpoint directory: cannot change when a job goes on: "
-                r"added: seed: 5; go on with the same, or train in another checkpoint directory, "
-                r".*--warm_start",
+                r"holdfast.Refused: (/job:ps/task:0 .*: )?/job:worker/task:0 declares a different "
+                r"job than the one in this checkpoint directory: cannot change when a job "
+                r"continues: added: seed: 5; continue with the same settings, or train in another checkpoint "
+                r"directory, .*--warm_start",
             )
-        # The same goes on from where it was.
+        # The same job continues from where it was.
         resumed = self.enterContext(Run(
             os.path.dirname(run.folder), SOFTMAX, 1_000_000, flags=["--ps=2"],
         ))

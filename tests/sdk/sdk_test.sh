@@ -1,6 +1,7 @@
 #!/bin/bash
-# Builds examples/custom_data outside the tree, with g++ and what //worker:sdk packs, and has the
-# worker that comes out train; likewise a program on client/cluster.h, with //client:sdk.
+# Builds examples/custom_data outside the tree, with g++ and the contents of //worker:sdk, and
+# trains with the resulting worker; and likewise builds and runs a program on client/cluster.h, with
+# //client:sdk.
 set -euo pipefail
 
 prefix="$TEST_TMPDIR/prefix"
@@ -9,7 +10,7 @@ mkdir -p "$prefix" "$client_prefix" "$TEST_TMPDIR/mine"
 tar --extract --file=worker/sdk.tar --directory="$prefix"
 tar --extract --file=client/sdk.tar --directory="$client_prefix"
 cp --dereference tests/benchmark/client_step.cc "$TEST_TMPDIR/mine"
-# As in a user's own project: nothing but the example's files, under its own path.
+# As in a user's own project: only the files of the example, under its own path.
 cp --dereference --parents examples/custom_data/* "$TEST_TMPDIR/mine"
 
 programs="$PWD"
@@ -59,6 +60,6 @@ chmod +x run_client
   exit 1
 }
 grep -qE '^[0-9]+\.[0-9]+$' cpu_per_step || {
-  echo "the client has not made its steps: $(cat cpu_per_step)"
+  echo "the client did not make its steps: $(cat cpu_per_step)"
   exit 1
 }

@@ -1,4 +1,4 @@
-// Who may call what: every RPC, in the name of every role, at a live ps.
+// Access control: every RPC, called in the name of every role, at a live ps.
 
 #include "ps_server/service/access.h"
 
@@ -36,7 +36,7 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 using testing::HasSubstr;
 
-// Written down a second time, by hand: who may call what, and nobody else.
+// An independent table, written by hand, of the roles that may call each RPC.
 const std::map<std::string, std::string>& Expected() {
   static const auto* const table = new std::map<std::string, std::string>{
       {"Coordinator/Register", "ps-0 ps-1 worker chief evaluator"},
@@ -112,8 +112,8 @@ std::string ShortName(const MethodDescriptor& method) {
   return absl::StrCat(method.service()->name(), "/", method.name());
 }
 
-// A request that says that it is from `task` and nothing more, so that whoever
-// may send it harms nothing. Empty where it has no sender.
+// A request with `task` as its sender and nothing else, so that it is harmless
+// even if the caller is allowed. Empty if it has no sender.
 std::string RequestFrom(const MethodDescriptor& method, const TaskId& task) {
   const std::unique_ptr<Message> request(MessageFactory::generated_factory()
                                              ->GetPrototype(method.input_type())
@@ -159,7 +159,7 @@ class AccessTest : public testing::Test {
 
 TEST_F(AccessTest, EveryRpcIsForTheRolesThatItIsMeantFor) {
   const auto methods = AllMethods();
-  // Neither forgotten here nor there.
+  // The table and the services list the same methods.
   EXPECT_EQ(methods.size(), Expected().size());
   for (uint32_t ps : {0, 1}) {
     for (const auto& [role, task] : Roles()) {
@@ -183,7 +183,7 @@ TEST_F(AccessTest, EveryRpcIsForTheRolesThatItIsMeantFor) {
           EXPECT_FALSE(absl::IsPermissionDenied(status)) << what;
           EXPECT_FALSE(absl::IsUnauthenticated(status)) << what;
           EXPECT_FALSE(absl::IsUnimplemented(status)) << what;
-          // What the method itself answers, it was reached for.
+          // Any answer of the method itself shows that access was allowed.
           EXPECT_FALSE(absl::IsUnavailable(status) &&
                        !absl::StrContains(what, "not in generation") &&
                        !absl::StrContains(what, "is for another life of"))
@@ -208,7 +208,8 @@ TEST_F(AccessTest, NobodyActsForAnother) {
     for (const MethodDescriptor* method : AllMethods()) {
       const std::set<std::string> allowed =
           absl::StrSplit(Expected().at(ShortName(*method)), ' ');
-      // On ps 1 the coordinator's methods say that it is none.
+      // On ps 1, the methods of the coordinator answer that it is not the
+      // coordinator.
       if (!HasSender(*method) || allowed.count(role) == 0) continue;
       for (const TaskId& other : others.at(role)) {
         const absl::Status status =
@@ -230,10 +231,10 @@ TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {
     for (const MethodDescriptor* method : AllMethods()) {
       const absl::Status status =
           Call(client, *method, RequestFrom(*method, task));
-      // This client does not take the ps for one of its own training.
+      // This client rejects a ps of another training.
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     }
-    // One that does not look is refused by the ps.
+    // A client that does not check is refused by the ps.
     for (const MethodDescriptor* method : AllMethods()) {
       const absl::Status status = CheckAccess(
           kTraining, Caller(Identity{"other", task}), PathOf(*method));
@@ -245,8 +246,8 @@ TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {
   }
 }
 
-// What everybody can do who can connect, where nobody shows who he is
-// (docs/operating/security.md, "Trust"): a name is believed, and an
+// Without certificates, everyone who can connect can do this
+// (docs/operating/security.md, "Trust"): a claimed name is believed, and an
 // incarnation, which is part of it, is no secret.
 TEST(WithoutCertificatesTest, AForgedLeaveEndsTheJob) {
   TestCluster cluster(MakeLoopbackCluster(1, 1), kLongLease);
@@ -280,7 +281,7 @@ TEST(WithoutCertificatesTest, AForgedLeaveEndsTheJob) {
               kPatience)
         .status();
   };
-  // It could be found by halves, too.
+  // The incarnation could also be found by bisection.
   EXPECT_TRUE(
       absl::IsAborted(speak("Coordinator.RenewLease", incarnation - 1, "")));
   EXPECT_TRUE(

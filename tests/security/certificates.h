@@ -9,29 +9,30 @@
 
 namespace holdfast {
 
-// Of all certificates here, where nothing else is said.
+// The training that certificates are for, unless a test says otherwise.
 inline constexpr char kTraining[] = "mnist";
 
 // A request for a certificate that is valid for an hour.
 CertificateRequest SoundRequest(const Identity& identity);
 
-// An authority that is valid for an hour. Another one at each call.
+// A new authority that is valid for an hour; different at each call.
 CertificateAuthority MakeAuthority();
-// The one of this process.
+// The authority that this process uses by default.
 const CertificateAuthority& TheAuthority();
 
-// Writes a folder for --tls_dir, whose peers are to be of `trusted`. Another
-// one at each call.
+// Writes a new folder for --tls_dir that trusts certificates of `trusted`;
+// different at each call.
 std::string WriteFolder(const KeyPair& pair,
                         const CertificateAuthority& trusted = TheAuthority());
-// Puts other files there, one after the other.
+// Replaces the files in the folder, one after the other.
 void RewriteFolder(const std::string& folder, const KeyPair& pair,
                    const CertificateAuthority& trusted = TheAuthority());
 
-// A folder for this task of the training.
+// A folder with credentials of this task.
 std::string FolderOf(const TaskId& task);
 
-// With a sound certificate of TheAuthority(). Made once for each.
+// Credentials with a valid certificate of TheAuthority(). Made once for each
+// identity.
 Credentials CredentialsOf(const Identity& identity);
 Credentials CredentialsOf(const TaskId& task);
 

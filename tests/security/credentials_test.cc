@@ -1,5 +1,4 @@
-// What is read from a folder for --tls_dir, and how what is wrong in it is
-// told.
+// Reading a folder for --tls_dir, and the errors for faulty ones.
 
 #include "common/rpc/credentials.h"
 
@@ -100,7 +99,7 @@ TEST(CredentialsTest, ABrokenSecondCertificateIsNotPassedOver) {
   const std::string folder = WriteFolder(pair);
   Overwrite(folder + "/tls.crt",
             pair.certificate + "-----BEGIN CERTIFICATE-----\nAAAA\n");
-  EXPECT_THAT(Error(folder), HasSubstr("tls.crt: is no certificate in PEM"));
+  EXPECT_THAT(Error(folder), HasSubstr("tls.crt: is not a PEM certificate"));
 }
 
 TEST(CredentialsTest, TheKeyMustBeTheCertificates) {

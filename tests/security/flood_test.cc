@@ -1,6 +1,6 @@
 // Floods, slow peers and oversized messages against ps processes that train:
-// the training ends with the digest that it has in peace, no daemon dies, and
-// the door is open afterwards.
+// the training must end with the same digest as without an attack, no daemon
+// may die, and the ps must accept connections afterwards.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -45,12 +45,13 @@ namespace holdfast {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(90);
-// Descriptors that a ps may have here, and sockets that each flood opens.
+// The limit on descriptors of a ps in this test, and the number of sockets that
+// each flood opens.
 constexpr char kDescriptors[] = "--nofile=256:256";
 constexpr int kSockets = 400;
 constexpr char kGetStatus[] = "/holdfast.proto.Coordinator/GetStatus";
 
-// The first bytes of a TLS 1.2 handshake, which say that more will come.
+// The first bytes of a TLS 1.2 handshake, which announce more.
 const std::string kHalfHello =
     std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8);
 const std::string kHttp2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -72,7 +73,7 @@ int Connect(uint16_t port) {
   return fd;
 }
 
-// Whether the other side has closed it.
+// Whether the peer has closed the connection.
 bool IsClosed(int fd) {
   char c;
   const ssize_t got = recv(fd, &c, 1, MSG_PEEK);
@@ -80,7 +81,7 @@ bool IsClosed(int fd) {
 }
 
 // Opens kSockets connections, sends `hello` over each, keeps them until `over`,
-// and opens others for those that are closed.
+// and replaces those that are closed.
 void HoldSockets(uint16_t port, const std::function<std::string()>& hello,
                  const std::atomic<bool>& over, std::atomic<int>* refused) {
   std::vector<int> sockets(kSockets, -1);
@@ -184,7 +185,7 @@ TEST_F(FloodTest, OfConnectionsThatShowNoCertificate) {
     }
     enough = true;
     for (std::thread& thread : floods) thread.join();
-    // The door is open again, while it still trains.
+    // The ps accepts connections again, while it still trains.
     const RawClient client(cluster.coordinator_address(), 0, Operator());
     const absl::Time soon = SteadyNow() + absl::Seconds(20);
     for (bool open = false; !open && !over;) {
@@ -198,14 +199,14 @@ TEST_F(FloodTest, OfConnectionsThatShowNoCertificate) {
     std::cout << "closed by the ps: " << silent << " silent, " << half
               << " with half a handshake, " << garbage << " with garbage, "
               << plain << " not encrypted" << std::endl;
-    // There was room for 192 at the most.
+    // There was room for at most 192.
     EXPECT_GT(silent + half, 0);
     EXPECT_GT(garbage, 0);
     EXPECT_GT(plain, 0);
   });
 }
 
-// A call that has begun and does not send its message.
+// A call that is started but never sends its message.
 class SilentCall final : public CallQueue::Event {
  public:
   SilentCall(grpc::GenericStub* stub, CallQueue* queue)
@@ -241,7 +242,7 @@ TEST_F(FloodTest, OfCallsWithACertificate) {
       floods.emplace_back([&] {
         const RawClient client(address, 0, credentials);
         while (!over) {
-          // A call may come when the ps has gone.
+          // The ps may already have exited.
           if (client.CallBytes(kGetStatus, "", absl::Seconds(1)).ok()) ++asked;
         }
       });
@@ -262,7 +263,7 @@ TEST_F(FloodTest, OfCallsWithACertificate) {
       grpc::GenericStub stub(
           MakeChannel(address, 0, ChannelKind::kControl, credentials));
       std::vector<std::unique_ptr<SilentCall>> calls;
-      // From then on this peer is refused whatever it asks for.
+      // From then on, the ps refuses everything that this peer asks.
       while (!over && (asked < 20 || oversized == 0)) {
         queue.Poll(SteadyNow() + absl::Milliseconds(5));
       }
@@ -286,7 +287,7 @@ TEST_F(FloodTest, OfCallsWithACertificate) {
               << " of 300 silent calls refused" << std::endl;
     EXPECT_GT(asked, 0);
     EXPECT_GT(oversized, 0);
-    // 256 may wait for their message.
+    // 256 calls may wait for their messages.
     EXPECT_GE(too_many, 300 - 256);
   });
 }

@@ -1,8 +1,9 @@
-// Every RPC of a live ps, given requests that nobody meant: each is answered,
-// the ps lives on, and who is not part of a training does not disturb it.
+// Sends random requests to every RPC of a live ps: each call must be answered,
+// the ps must survive, and peers that are not part of a training must not
+// disturb it.
 //
-// FUZZ_SECONDS and FUZZ_SEED in the environment have it go on for longer, and
-// elsewhere.
+// The environment variables FUZZ_SECONDS and FUZZ_SEED make it run longer and
+// with another seed.
 
 #include <algorithm>
 #include <atomic>
@@ -51,12 +52,12 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::TextFormat;
 
 constexpr int kThreads = 3;
-// Of what they can do with one cluster, which a well-formed End may end.
+// Calls per cluster, because a well-formed End may end its job.
 constexpr int kCallsPerCluster = 300;
-// Far more than the job needs; some declarations ask for more than any machine
-// has.
+// Far more than the job needs; some declarations ask for more memory than any
+// machine has.
 constexpr int64_t kMemoryLimit = 256 << 20;
-// About as many as a training makes beside them.
+// About as many steps as a training makes during the attack.
 constexpr int kStepsPerSecond = 200;
 
 uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
@@ -84,7 +85,7 @@ std::vector<const MethodDescriptor*> AllMethods() {
   return methods;
 }
 
-// Requests as they should be, to begin with; of a job of MakeDeclaration.
+// Well-formed requests to start from, for a job of MakeDeclaration.
 const std::map<std::string, std::string>& RightRequests() {
   static const auto* const requests = new std::map<std::string, std::string>{
       {"Register",
@@ -125,7 +126,7 @@ const std::map<std::string, std::string>& RightRequests() {
   return *requests;
 }
 
-// What a coordinator would have a shard restore. `directory_nonce`: as there.
+// A well-formed Restore. `directory_nonce`: that of the checkpoint directory.
 proto::RestoreRequest RightRestore(uint64_t directory_nonce,
                                    MessageFuzzer* fuzzer) {
   proto::RestoreRequest restore;
@@ -159,7 +160,7 @@ std::string RandomRequest(const MethodDescriptor& method,
                                              ->New());
   const auto right = RightRequests().find(method.name());
   if (right != RightRequests().end() && fuzzer->Number(3) != 0) {
-    // What it lacks is what a mutation may bring.
+    // Mutations may add the fields that are missing.
     TextFormat::Parser parser;
     parser.AllowPartialMessage(true);
     EXPECT_TRUE(parser.ParseFromString(right->second, request.get()))
@@ -181,7 +182,8 @@ std::string RandomRequest(const MethodDescriptor& method,
       fuzzer->Mutate(request.get());
     }
   }
-  // Mostly who he says he is: otherwise nothing but that would be tried.
+  // Mostly the true sender: otherwise all calls would be refused for their
+  // sender.
   const auto* const field = method.input_type()->FindFieldByName("sender");
   if (field != nullptr && fuzzer->Number(20) != 0) {
     request->GetReflection()
@@ -202,7 +204,7 @@ bool IsCoordinators(const MethodDescriptor& method) {
 
 struct Attacker {
   TaskId task;
-  // That its requests tell of.
+  // The sender that its requests name.
   proto::Sender sender;
 };
 
@@ -215,7 +217,7 @@ Attacker MakeAttacker(const TaskId& task) {
   return attacker;
 }
 
-// One call, which is to be answered. What with.
+// Makes one call, which must be answered, and returns its status.
 absl::Status Call(const RawClient& client, const MethodDescriptor& method,
                   const std::string& request,
                   std::map<std::string, int>* codes) {
@@ -225,8 +227,8 @@ absl::Status Call(const RawClient& client, const MethodDescriptor& method,
   absl::Status status;
   do {
     status = client.CallBytes(path, request, absl::Seconds(2)).status();
-    // A connection that comes while gRPC's provider is being given to another
-    // may be made without certificates, which fails; the next has them.
+    // A connection made while gRPC switches to another certificate provider may
+    // be made without certificates, and then fails; the next one has them.
   } while (absl::IsUnavailable(status) &&
            absl::StrContains(status.message(), "create security handshaker") &&
            SteadyNow() < deadline);
@@ -235,7 +237,7 @@ absl::Status Call(const RawClient& client, const MethodDescriptor& method,
                     (absl::StrContains(status.message(), "connect") ||
                      absl::StrContains(status.message(), "closed") ||
                      absl::StrContains(status.message(), "reset"));
-  // What a coordinator says that cannot be is loudly refused.
+  // A shard refuses impossible requests of a coordinator with INTERNAL.
   const bool internal = absl::IsInternal(status) && !IsCoordinators(method);
   EXPECT_FALSE(lost || internal || absl::IsUnknown(status) ||
                absl::IsUnimplemented(status))
@@ -250,10 +252,10 @@ void Print(const std::map<std::string, int>& codes) {
   std::cout << std::endl;
 }
 
-// They say what the fuzzer does.
+// Its messages only describe the random requests.
 void SilenceProtobuf() { google::protobuf::SetLogHandler(nullptr); }
 
-// A directory's nonce, once a job was declared there.
+// The nonce of a directory in which a job has been declared.
 uint64_t DirectoryNonce(const std::string& path) {
   const auto directory =
       CheckpointDirectory::OpenToRead(path, PosixFileSystem());
@@ -263,8 +265,9 @@ uint64_t DirectoryNonce(const std::string& path) {
   return journal->directory_nonce();
 }
 
-// From anybody, workers of the job among them, and one who knows all that the
-// coordinator knows: such calls may end a job, but nothing else.
+// Calls by all kinds of peers, among them workers of the job and a peer that
+// knows everything that the coordinator knows: such calls may end a job, but
+// nothing else.
 TEST(FuzzTest, EveryCallIsAnswered) {
   SilenceProtobuf();
   const auto methods = AllMethods();
@@ -274,7 +277,7 @@ TEST(FuzzTest, EveryCallIsAnswered) {
       MakeAttacker({kEvaluatorJob, 0}), MakeAttacker({kOperatorJob, 0})};
   for (const Attacker& attacker : attackers) CredentialsOf(attacker.task);
   std::map<std::string, int> codes;
-  // Of calls in the coordinator's name.
+  // Calls in the name of the coordinator that were obeyed.
   std::atomic<int> obeyed(0);
   const absl::Time until = SteadyNow() + HowLong();
   for (uint32_t lap = 0; SteadyNow() < until; ++lap) {
@@ -317,7 +320,7 @@ TEST(FuzzTest, EveryCallIsAnswered) {
       *declare.mutable_sender() = sender;
       *declare.mutable_declaration() = MakeDeclaration(1000);
       if (lap % 2 == 1) {
-        // It begins once a right Give has come.
+        // It begins once a valid Give has arrived.
         *declare.mutable_declaration()
              ->mutable_variables(2)
              ->mutable_initializer()
@@ -330,7 +333,7 @@ TEST(FuzzTest, EveryCallIsAnswered) {
     }
     const uint64_t directory_nonce =
         checkpoint_dir.empty() ? 0 : DirectoryNonce(checkpoint_dir);
-    // By ps: the generation that a forged Restore has brought it to.
+    // By ps: the generation to which a forged Restore has brought it.
     std::atomic<uint64_t> generations[2] = {1, 1};
     std::vector<std::thread> threads;
     std::map<std::string, int> codes_of[kThreads];
@@ -353,7 +356,7 @@ TEST(FuzzTest, EveryCallIsAnswered) {
           }
           const MethodDescriptor& method =
               *methods[fuzzer.Number(methods.size())];
-          // A job that has ended has little more to say.
+          // After its end a job has little more to answer.
           const bool ends = method.name() == "End" || method.name() == "Leave";
           if (ends && fuzzer.Number(10) != 0) continue;
           if (fuzzer.Number(4) != 0) {
@@ -386,14 +389,14 @@ TEST(FuzzTest, EveryCallIsAnswered) {
   }
   Print(codes);
   std::cout << obeyed << " in the coordinator's name OK" << std::endl;
-  // Deep enough: some were right.
+  // The fuzzer reaches deep enough: some requests were valid.
   EXPECT_GT(codes["OK"], 0);
   EXPECT_GT(obeyed, 0);
   EXPECT_GT(codes["INVALID_ARGUMENT"], 0);
   EXPECT_GT(codes["PERMISSION_DENIED"], 0);
 }
 
-// From those who have a certificate of the training and no part in it.
+// Calls by peers that have a certificate of the training and no part in it.
 TEST(FuzzTest, ATrainingBesideItIsNotDisturbed) {
   SilenceProtobuf();
   const auto methods = AllMethods();
@@ -404,7 +407,7 @@ TEST(FuzzTest, ATrainingBesideItIsNotDisturbed) {
   for (uint32_t i = 0; i < 2; ++i) CredentialsOf(TaskId{kWorkerJob, i});
   TestCluster cluster(MakeLoopbackCluster(1, 2), kLongLease,
                       [](const TaskId& task) { return CredentialsOf(task); });
-  // They go on for as long as it trains.
+  // The attacks continue as long as the job trains.
   std::atomic<int> training(2);
   std::vector<std::future<absl::Status>> workers;
   for (uint32_t replica = 0; replica < 2; ++replica) {

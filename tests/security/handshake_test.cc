@@ -1,5 +1,5 @@
-// Peers that a ps must not let in, and ps that a worker must not talk to, each
-// beside a training that goes on; and certificates that change meanwhile.
+// Peers that a ps must reject, and ps that a worker must reject, each during a
+// training that continues; and certificates that change during a training.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/create_channel.h>
@@ -36,8 +36,8 @@ constexpr char kGetStatus[] = "/holdfast.proto.Coordinator/GetStatus";
 
 Credentials OfTask(const TaskId& task) { return CredentialsOf(task); }
 
-// gRPC's own credentials, without a look at the files: `pair` may be anything,
-// or be left out.
+// gRPC's own credentials, without any check of the files: `pair` may be
+// anything, or empty.
 std::shared_ptr<grpc::ChannelCredentials> Careless(const KeyPair& pair) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = TheAuthority().key_pair().certificate;
@@ -50,7 +50,8 @@ RawClient CarelessClient(
     const std::string& address,
     std::shared_ptr<grpc::ChannelCredentials> credentials) {
   grpc::ChannelArguments arguments;
-  // As a client of another language would: certificates of ps have it.
+  // As a client in another language would do: the certificates of ps have this
+  // name.
   arguments.SetSslTargetNameOverride(absl::StrCat("ps-0.", kTraining));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return RawClient(grpc::CreateCustomChannel(address, credentials, arguments));
@@ -64,7 +65,7 @@ class HandshakeTest : public testing::Test {
  protected:
   HandshakeTest() : cluster_(MakeLoopbackCluster(2, 2), kLongLease, OfTask) {}
 
-  // Trains until `done`, on both workers, and to the end.
+  // Trains on both workers until `done`, and then to the end.
   void TrainWhile(const std::function<void()>& attack) {
     constexpr uint64_t kSteps = 40;
     std::promise<void> begun, attacked;
@@ -81,7 +82,7 @@ class HandshakeTest : public testing::Test {
         options.total_steps = kSteps;
         options.on_step = [&, replica](GlobalStep step) {
           if (step.value() == 1 && replica == 0) begun.set_value();
-          // The rest comes after the attack.
+          // The other steps are made after the attack.
           if (step.value() == kSteps / 2) over.wait();
         };
         return Train(client->get(), options);
@@ -119,7 +120,7 @@ TEST_F(HandshakeTest, WhoHasNoSoundCertificateIsNotLetIn) {
   struct Case {
     const char* what;
     std::shared_ptr<grpc::ChannelCredentials> credentials;
-    // UNAVAILABLE: there was no connection.
+    // UNAVAILABLE if there was no connection.
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     const char* message = "";
   };
@@ -147,7 +148,7 @@ TEST_F(HandshakeTest, WhoHasNoSoundCertificateIsNotLetIn) {
       EXPECT_EQ(status.code(), bad.code) << bad.what << ": " << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message));
     }
-    // The same way with a sound one.
+    // The same call with a valid certificate.
     EXPECT_EQ(
         Ask(CarelessClient(cluster_.address(0), issue(SoundRequest(worker)))),
         absl::OkStatus());
@@ -156,12 +157,12 @@ TEST_F(HandshakeTest, WhoHasNoSoundCertificateIsNotLetIn) {
 
 TEST_F(HandshakeTest, AWorkerTalksToNobodyButThePsThatItMeans) {
   const Credentials own = CredentialsOf(TaskId{kWorkerJob, 1});
-  // ps 1 in the place of ps 0.
+  // Ps 1 in the place of ps 0.
   const absl::Status status = Ask(RawClient(cluster_.address(1), 0, own));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("here should be holdfast://mnist/ps/0"),
-                    HasSubstr("that of holdfast://mnist/ps/1")));
+              AllOf(HasSubstr("expected holdfast://mnist/ps/0"),
+                    HasSubstr("names holdfast://mnist/ps/1")));
   EXPECT_EQ(Ask(RawClient(cluster_.address(0), 0, own)), absl::OkStatus());
   // A ps without certificates.
   const TestCluster open(MakeLoopbackCluster(1, 1), kLongLease);
@@ -196,7 +197,7 @@ TEST(ServerTest, WithCertificatesListensEverywhere) {
   EXPECT_EQ(Server::Start(options).status(), absl::OkStatus());
 }
 
-// Calls by new connections until the result is `code`.
+// Makes calls over new connections until the result is `code`.
 void AwaitResult(const std::function<absl::Status()>& call,
                  absl::StatusCode code) {
   const absl::Time deadline = Soon();
@@ -226,12 +227,12 @@ TEST(ReloadTest, NewCertificatesAreUsedByNewConnections) {
   EXPECT_EQ(Ask(connected), absl::OkStatus());
   EXPECT_EQ(ask(*changing), absl::OkStatus());
 
-  // The server has another authority's.
+  // The server gets a certificate of another authority.
   RewriteFolder(ps_folder, *next.Issue(SoundRequest(ps)), next);
   AwaitResult([&] { return ask(old); }, absl::StatusCode::kUnavailable);
   EXPECT_EQ(Ask(connected), absl::OkStatus());
   EXPECT_TRUE(absl::IsUnavailable(ask(*changing)));
-  // And then the client, with the same object.
+  // Then the client gets one, through the same object.
   RewriteFolder(reader_folder, *next.Issue(SoundRequest(reader)), next);
   AwaitResult([&] { return ask(*changing); }, absl::StatusCode::kOk);
   EXPECT_EQ(Ask(connected), absl::OkStatus());
@@ -256,7 +257,7 @@ TEST(ReloadTest, WhatIsNotSoundIsNotUsed) {
       torn, {"", ""}, *next.Issue(SoundRequest({kTraining, {kPsJob, 1}}))};
   for (const KeyPair& pair : wrong) {
     RewriteFolder(folder, pair, next);
-    // Longer than it takes to look at them.
+    // Longer than the interval between checks of the files.
     const absl::Time until = SteadyNow() + absl::Milliseconds(2500);
     while (SteadyNow() < until) {
       EXPECT_EQ(ask(CredentialsOf(TaskId{kWorkerJob, 0})), absl::OkStatus());

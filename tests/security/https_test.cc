@@ -1,4 +1,4 @@
-// Who may read pages that are served by HTTPS, and who gets no connection.
+// Access to pages that are served over HTTPS, and peers that get no connection.
 
 #include "common/rpc/https.h"
 
@@ -52,9 +52,9 @@ std::string LastError() {
   return absl::StrCat("error: ", reason == nullptr ? "closed" : reason);
 }
 
-// A client that shows the certificate of `pair`, or none where that is empty,
-// and accepts those of TheAuthority(). Not thread-safe, as errors of OpenSSL
-// are a thread's.
+// A client that presents the certificate of `pair`, or none if `pair` is empty,
+// and accepts those of TheAuthority(). Not thread-safe, because OpenSSL keeps
+// errors per thread.
 class Client {
  public:
   explicit Client(const KeyPair& pair, int newest = TLS1_3_VERSION)
@@ -77,7 +77,7 @@ class Client {
     BIO_free(bio);
   }
 
-  // What the server says, or "error: ...". `shown`: gets the server's
+  // The server's answer, or "error: ...". `shown`: receives the server's
   // certificate.
   std::string Ask(uint16_t port, std::string* shown = nullptr) const {
     ERR_clear_error();
@@ -201,7 +201,8 @@ TEST(HttpsTest, WhoHasNoSoundCertificateGetsNoConnection) {
   const KeyPair forged =
       *MakeAuthority().Issue(SoundRequest({kTraining, kOperator}));
   for (const int newest : {TLS1_2_VERSION, TLS1_3_VERSION}) {
-    // Each gets the alert that says why, not just a closed connection.
+    // Each client gets an alert that gives the reason, not just a closed
+    // connection.
     EXPECT_THAT(Client({}, newest).Ask(server->port()),
                 AllOf(StartsWith("error: "), HasSubstr("alert")));
     for (const KeyPair& pair : {Issue(expired), Issue(early), forged}) {
@@ -219,10 +220,10 @@ TEST(HttpsTest, PlainHttpIsToldToUseHttps) {
   const auto server = Serve(CredentialsOf(TaskId{kPsJob, 0}));
   EXPECT_THAT(
       AskPlainly(server->port(), kRequest),
-      AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("this port speaks HTTPS")));
-  // No handshake ever comes of these.
+      AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("this port serves HTTPS")));
+  // None of these completes a handshake.
   EXPECT_EQ(AskPlainly(server->port(), "\x16\x03\x01"), "");
-  // The head of a ClientHello of 512 bytes, and no more sense.
+  // The head of a ClientHello of 512 bytes, followed by nonsense.
   EXPECT_THAT(
       AskPlainly(server->port(),
                  std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 9) +
@@ -232,7 +233,7 @@ TEST(HttpsTest, PlainHttpIsToldToUseHttps) {
 
 TEST(HttpsTest, AnswersOthersWhileAPeerHoldsHandshakes) {
   const auto server = Serve(CredentialsOf(TaskId{kPsJob, 0}));
-  // All that one address may have but one.
+  // All but one of the connections that one address may have.
   std::vector<int> held;
   for (int i = 0; i < 31; ++i) {
     held.push_back(Connect(server->port()));

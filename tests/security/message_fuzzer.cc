@@ -49,7 +49,8 @@ const char* const kTexts[] = {
     "chief", "client", "evaluator", "test",   "a/b",        "../x", "\xc3\xa4",
     "%s%n",  "j",      "d",         "nobody", "127.0.0.1:1"};
 
-// How long a call may be parked is not tried: a test would wait for it.
+// Fields that say how long a call may be parked are left out, because a test
+// would have to wait.
 bool IsWait(const FieldDescriptor& field) { return field.name() == "wait_ms"; }
 
 }  // namespace
@@ -154,7 +155,7 @@ void MessageFuzzer::Fill(Message* message, int depth) {
 
 void MessageFuzzer::Mutate(Message* message) {
   Message* at = message;
-  // Some way down.
+  // Descends some levels.
   for (int depth = 0; depth < kMaxDepth && Number(3) != 0; ++depth) {
     std::vector<const FieldDescriptor*> set;
     at->GetReflection()->ListFields(*at, &set);

@@ -9,19 +9,18 @@
 
 namespace holdfast {
 
-// Makes requests that nobody meant, by reflection over their messages, and
-// bytes that are none. The same for the same seed.
+// Makes random requests by reflection over their messages, and bytes that do
+// not parse as any. The same seed gives the same sequence.
 //
 // Thread-compatible.
 class MessageFuzzer {
  public:
   explicit MessageFuzzer(uint32_t seed) : random_(seed) {}
 
-  // Sets each field with a probability: to values at the edge of what can be,
-  // to names that a job has and that it has not; and repeats it up to some
-  // hundred times.
+  // Sets each field with some probability: to extreme values, and to names that
+  // a job has or lacks; and repeats fields up to some hundred times.
   void Fill(google::protobuf::Message* message) { Fill(message, 0); }
-  // Changes some fields, wherever they are.
+  // Changes some fields at any depth.
   void Mutate(google::protobuf::Message* message);
   // Flips, cuts, repeats and inserts bytes.
   std::string Damage(std::string bytes);

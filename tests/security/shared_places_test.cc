@@ -1,8 +1,8 @@
-// What a task of the same host may say of places in shared memory
-// (docs/protocol/same_host.md), right, wrong and nonsense: each call is
-// answered, and the ps and the link live on.
+// Valid, wrong and nonsensical references to shared memory from a task of the
+// same host (docs/protocol/same_host.md): each call must be answered, and the
+// ps and the link must survive.
 //
-// FUZZ_SEED in the environment has it try others.
+// The environment variable FUZZ_SEED selects other random calls.
 
 #include <cstdint>
 #include <cstdlib>
@@ -41,7 +41,7 @@ class SharedPlacesTest : public SameHostTest {
     return choices[Number(choices.size())];
   }
 
-  // Most are ours and offered.
+  // Most loans are ours and offered.
   void FillAnyLoan(proto::Loan* loan) {
     LoanId id;
     if (const auto offered = Number(4) > 0 ? board_->Offer() : std::nullopt) {
@@ -51,7 +51,7 @@ class SharedPlacesTest : public SameHostTest {
       id = {AnyOf<uint32_t>({0, 1, 2, kBoardSlots - 1, kBoardSlots, ~0u}),
             AnyOf<uint64_t>({0, 1, 2, 3, uint64_t{1} << 62, ~uint64_t{0}})};
     }
-    // The same for two tensors, at times.
+    // Sometimes the same loan for two tensors.
     if (Number(8) == 0 && !offered_.empty()) id = AnyOf(offered_);
     FillLoan(id, loan);
     if (Number(8) == 0) {
@@ -59,7 +59,7 @@ class SharedPlacesTest : public SameHostTest {
     }
   }
 
-  // Most lie in file 1.
+  // Most places are in file 1.
   void FillAnyPlace(proto::SharedBytes* place) {
     place->set_file(Number(8) > 0 ? 1 : AnyOf<uint32_t>({0, 2, 7, ~0u}));
     place->set_offset(
@@ -116,7 +116,7 @@ class SharedPlacesTest : public SameHostTest {
   }
 
   std::mt19937_64 random_{Seed()};
-  // Of the call under way.
+  // The loans of the call under way.
   std::vector<LoanId> offered_;
   int num_lent_ = 0;
 };
@@ -133,13 +133,13 @@ TEST_F(SharedPlacesTest, WhateverIsSaidOfThemIsAnswered) {
     ++codes[absl::StatusCodeToString(status.code())];
     EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status) ||
                 absl::IsOutOfRange(status) ||
-                // No such elements.
+                // There are no such elements.
                 absl::IsNotFound(status) ||
-                // A loan that is not offered, or a link that is not ours.
+                // The loan is not offered, or the link is not ours.
                 absl::IsUnavailable(status))
         << "call " << i << " of seed " << Seed() << ": " << status;
-    // As a client whose call has ended: what the ps holds of a gradient is its
-    // own until it gives it back.
+    // As a client does when its call has ended: memory that the ps has borrowed
+    // for a gradient stays with the ps until it returns it.
     for (const LoanId loan : std::exchange(offered_, {})) {
       if (!pushes) {
         board_->Return(loan);
@@ -159,15 +159,15 @@ TEST_F(SharedPlacesTest, WhateverIsSaidOfThemIsAnswered) {
   EXPECT_GT(codes["UNAVAILABLE"], 0);
   EXPECT_GT(num_lent_, 0);
 
-  // Nothing was applied, and the link is what it was.
+  // Nothing was applied, and the link is unchanged.
   const auto pulled = Pull(Range(kElements, *board_->Offer()));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   ASSERT_TRUE(pulled->tensors(0).has_shared());
   EXPECT_EQ(Ends(pulled->tensors(0)), std::pair(10.0f, 10.0f));
 }
 
-// Of a link that ends the loans of values are over, and gradients that the ps
-// has borrowed stay where it has mapped them.
+// When a link ends, its loans of values are over, and gradients that the ps has
+// borrowed stay where it has mapped them.
 TEST_F(SharedPlacesTest, ALinkThatEndsInBetweenTakesNothingFromThePs) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   SetUpJob(/*same_host=*/true);

@@ -1,4 +1,4 @@
-// Whom --status_port lets read, by the other flags.
+// Which clients --status_port admits, depending on the other flags.
 
 #include <optional>
 

@@ -20,8 +20,8 @@
 namespace holdfast {
 namespace {
 
-// Short beside the longest delay of a message, so that a live worker is shut
-// out at times.
+// Short compared with the longest delay of a message, so that live workers are
+// fenced at times.
 constexpr absl::Duration kLease = absl::Seconds(4);
 
 struct Scenario {
@@ -30,11 +30,11 @@ struct Scenario {
   uint32_t depth = 1;
   std::optional<uint32_t> bound;
   Faults faults;
-  // Workers that die, fall silent or leave, at most.
+  // The maximum number of workers that die, fall silent or leave.
   int mishaps = 0;
   bool momentum = false;
-  // Places of a shard for pushes that are not the next of their worker. Absent:
-  // as many as anybody may take.
+  // Room on each shard for pushes that are not the next of their worker. If
+  // absent, there is room for as many as workers may have.
   std::optional<uint32_t> extra_places;
   // At most 20.
   uint64_t tickets = 12;
@@ -66,7 +66,7 @@ AsynchronousJob JobOf(const Scenario& s) {
   return job;
 }
 
-// Bytes of pushes that may be on one ps [A2].
+// The maximum number of bytes of pushes on one ps [A2].
 int64_t MostStaged(const Scenario& s, const sim::Job& job) {
   const uint32_t extra = s.workers * (s.depth - 1);
   // A row is kept with its id and a pointer.
@@ -82,7 +82,8 @@ sim::Job MakeJob(const Scenario& s) {
   sim::Job job = MakeJob(JobOf(s));
   if (s.mishaps > 0) job.lease = kLease;
   if (s.extra_places.has_value()) {
-    // Values, momentum's slot, the next version and one that is being read.
+    // Values, the slot of momentum, the next version and one that is being
+    // read.
     job.memory_limit_bytes = 3 * sim::PushBytes(job) +
                              (s.momentum ? sizeof(float) : 0) +
                              MostStaged(s, job);
@@ -96,7 +97,7 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
   const Schedules schedules = SchedulesToRun(200);
   const Scenario scenario = GetParam();
   const sim::Job job = MakeJob(scenario);
-  // In all schedules.
+  // Sums over all schedules.
   uint64_t shut_out = 0, resolved = 0, handed_out_again = 0, refused = 0,
            refused_applies = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
@@ -127,12 +128,12 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
     ASSERT_EQ(world.violation(), "");
     ASSERT_THAT(world.parked(), ::testing::IsEmpty())
         << "calls are parked for ever";
-    // wait_ms at most, and a tick.
+    // At most wait_ms and a tick.
     ASSERT_LE(world.longest_wait(), absl::Milliseconds(3100));
     if (scenario.mishaps == 0) {
-      // Between the pull and the application of worker i's k-th push, each
-      // other worker's clock goes from k - 1 - s, or above, to at most k + s;
-      // of its own there are those in the pipeline.
+      // Between the pull and the application of worker i's k-th push, the clock
+      // of each other worker advances from at least k - 1 - s to at most k + s;
+      // of its own pushes, those in the pipeline come in between.
       const uint64_t of_others =
           scenario.bound.has_value() ? 2 * *scenario.bound + 1 : 1'000'000;
       ASSERT_LE(watch.max_staleness(),

@@ -9,7 +9,7 @@
 namespace holdfast {
 namespace {
 
-// What both kinds have.
+// The parts common to both kinds of jobs.
 sim::Job Base(uint32_t num_ps, uint32_t num_workers,
               const std::optional<proto::Checkpoints>& checkpoints) {
   sim::Job job;
@@ -21,7 +21,7 @@ sim::Job Base(uint32_t num_ps, uint32_t num_workers,
   job.resend_after = absl::Seconds(3);
   job.park = absl::Seconds(1);
   job.cuts_pushes = true;
-  // What else is in it does not change.
+  // The rest of the job does not change.
   job.declaration.mutable_job();
   return job;
 }
@@ -51,7 +51,8 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.changes_rate = s.changes_rate;
   proto::Declaration& declaration = job.declaration;
   if (s.judged) {
-    // Of steps 2, 4 and 6 (sim::LossOf) the last is no improvement.
+    // Of the evaluations of steps 2, 4 and 6 (sim::LossOf), the last shows no
+    // improvement.
     proto::Evaluation& evaluation = *declaration.mutable_evaluation();
     evaluation.set_every_steps(2);
     evaluation.mutable_keep_best()->set_count(2);
@@ -62,8 +63,9 @@ sim::Job MakeJob(const SynchronousJob& s) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> variables = {
       {"dense/kernel", {2, 3}}, {"dense/bias", {3}}, {"scale", {}}};
   if (s.lends) {
-    // A slice of one element is sent. There is one of "dense/bias": with one ps
-    // all is a PushPull; otherwise a ps that has more is sent several parts.
+    // A slice of one element is sent, not lent, and "dense/bias" has one. With
+    // one ps everything is a PushPull; otherwise a ps with more such slices is
+    // sent several parts.
     variables.pop_back();
     for (const char* name : {"scale", "offset", "gain"}) {
       if (s.num_ps > 1) variables.emplace_back(name, std::vector<int64_t>());
@@ -83,7 +85,8 @@ sim::Job MakeJob(const SynchronousJob& s) {
   declaration.add_optimizers()->set_learning_rate(0.1f);
   declaration.mutable_optimizers(0)->mutable_momentum()->set_momentum(0.9f);
   if (s.rows) {
-    // Its elements stay where the gradient is 0, as rows do that a push lacks.
+    // Elements stay unchanged where the gradient is 0, just as rows that a push
+    // lacks.
     declaration.mutable_variables(0)->set_optimizer(1);
     declaration.add_optimizers()->set_learning_rate(0.1f);
     declaration.mutable_optimizers(1)->mutable_momentum()->set_momentum(0);

@@ -20,20 +20,21 @@ struct SynchronousJob {
   Faults faults;
   // Some contributions have weight 0.
   bool empty_handed = false;
-  // 0: examples by step.
+  // The number of tickets; 0 deals examples by step.
   uint64_t tickets = 0;
-  // With policy CONTINUE: how few may go on. 0: WAIT.
+  // With policy CONTINUE: the minimum number of replicas. 0 means policy WAIT.
   uint32_t min_replicas = 0;
-  // Of the ClusterSpec, where there are fewer than m. 0: m.
+  // The number of workers in the ClusterSpec if that is less than m; 0 means m.
   uint32_t cluster_workers = 0;
-  // Absent: there is no checkpoint directory.
+  // If absent, there is no checkpoint directory.
   std::optional<proto::Checkpoints> checkpoints = {};
   proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
-  // Workers offer pushes that not all shards hold, which is to be refused [P1].
+  // Workers offer pushes that not all shards hold, which must be refused [P1].
   bool faulty = false;
-  // Workers are the production client, and lend (docs/protocol/same_host.md).
+  // Workers use the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
-  // An evaluator ends it at fixed steps, and the best checkpoints are kept.
+  // An evaluator ends the job at a fixed step, and the best checkpoints are
+  // kept.
   bool judged = false;
   // An operator changes the learning rate.
   bool changes_rate = false;
@@ -45,7 +46,7 @@ std::string Name(const SynchronousJob& job);
 sim::Job MakeJob(const SynchronousJob& job);
 
 struct AsynchronousJob {
-  // When it is declared; each variable has as many rows.
+  // The number of ps when the job is declared; each variable has as many rows.
   uint32_t num_ps = 1;
   uint32_t workers = 1;
   uint32_t depth = 1;
@@ -53,13 +54,13 @@ struct AsynchronousJob {
   bool momentum = false;
   // At most 20.
   uint64_t tickets = 12;
-  // Absent: there is no checkpoint directory.
+  // If absent, there is no checkpoint directory.
   std::optional<proto::Checkpoints> checkpoints = {};
-  // Workers have pushes applied with scalars that are not their tickets', or
-  // without the receipts of other shards, which is to be refused [P2]; and tell
-  // ps 0 that they know all verdicts [P3].
+  // Workers request that pushes be applied with scalars other than their
+  // ticket's, or without the receipts of other shards, which must be refused
+  // [P2]; and they tell ps 0 that they know all verdicts [P3].
   bool faulty = false;
-  // Workers are the production client, and lend (docs/protocol/same_host.md).
+  // Workers use the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
   // With an embedding table.
   bool rows = false;

@@ -1,9 +1,9 @@
 // The synchronous protocol under a seeded scheduler: the real coordinator and
 // shards, workers that follow docs/protocol/life_of_a_step.md, and a network
-// that delays, reorders, repeats and loses. The world looks at the promises all
-// the time: a push counts once on every shard or nowhere, as its verdict says,
-// and every shard commits the same steps, to the same bits. After each schedule
-// what is told of it is checked.
+// that delays, reorders, repeats and loses messages. The world checks the
+// promises all the time: a push counts once on every shard or on none, as its
+// verdict says, and every shard commits the same steps, to the same bits. After
+// each schedule, the reported status is checked.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@ namespace {
 
 using Scenario = SynchronousJob;
 
-// Where nobody is lost.
+// Checks specific to jobs in which no worker is lost.
 class Watch : public sim::Observer {
  public:
   explicit Watch(sim::World* world) : world_(world) {
@@ -34,7 +34,7 @@ class Watch : public sim::Observer {
               const google::protobuf::Message& request) override {
     if (sim::As<proto::FenceRequest>(request) != nullptr ||
         sim::As<proto::ResolveRequest>(request) != nullptr) {
-      world_->Violate("nobody is to be shut out");
+      world_->Violate("no worker may be fenced");
     }
   }
   void OnArrival(sim::Node from, sim::Node to,
@@ -48,13 +48,13 @@ class Watch : public sim::Observer {
   }
   void OnTick() override {
     if (waiting_ == 0) return;
-    // Those of late pushes come back.
+    // Tickets of late pushes come back.
     const auto taken = world_->oracle().tickets().find(1);
     const size_t handed_out =
         taken == world_->oracle().tickets().end() ? 0 : taken->second.size();
     if (handed_out !=
         world_->job().tickets() + world_->Status().pushes().stale()) {
-      world_->Violate("somebody waits for a ticket, and there is one");
+      world_->Violate("a worker waits for a ticket although there is one");
     }
   }
 
@@ -85,11 +85,11 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     const Watch watch(&world);
     simulation.Run();
 
-    // It ended, and in order.
+    // The job ended in order.
     ASSERT_EQ(world.violation(), "");
     ASSERT_EQ(world.phase(), proto::DONE);
     ASSERT_THAT(world.parked(), ::testing::IsEmpty());
-    // wait_ms, and a tick.
+    // At most wait_ms and a tick.
     ASSERT_LE(world.longest_wait(), absl::Milliseconds(1100));
     for (uint32_t ps = 0; ps < world.num_ps(); ++ps) {
       ASSERT_EQ(world.shard(ps)->state().phase(), proto::DONE);
@@ -97,8 +97,8 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
       ASSERT_EQ(world.shard(ps)->staged_bytes(), 0);
     }
 
-    // Every step has contributions to seats of their own; the last one what
-    // tickets are left.
+    // Every step has contributions to distinct seats; the last step has the
+    // tickets that are left.
     const sim::Oracle& oracle = world.oracle();
     ASSERT_EQ(oracle.steps().size(), scenario.steps);
     std::set<PushId> counted;
@@ -121,7 +121,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     if (scenario.tickets > 0) {
       ASSERT_EQ(counted.size(), scenario.tickets);
     }
-    // A verdict says what happened, to each push.
+    // The verdict on each push says what became of it.
     const proto::GetStatusResponse status = world.Status();
     uint64_t told_accepted = 0, told_stale = 0;
     for (const auto& [push, verdict] : oracle.told().at(1)) {
@@ -139,7 +139,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     stale += told_stale;
     refused_offers += world.errors_heard(absl::StatusCode::kFailedPrecondition);
 
-    // The values are those of the steps, to the bit, on every shard.
+    // On every shard, the values are those of the steps, to the bit.
     const sim::Values* const expected = oracle.ValuesAt({1, scenario.steps});
     ASSERT_NE(expected, nullptr);
     ASSERT_EQ(world.ReadAll(), *expected);
@@ -156,7 +156,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   }
 }
 
-// Whose workers are clients that lend, mostly.
+// Workers are mostly clients that lend.
 Scenario WithRows(Scenario scenario) {
   scenario.rows = true;
   return scenario;
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
     Scenarios, ProtocolSimulationTest,
     ::testing::ValuesIn(std::vector<Scenario>{
         {1, 1, 1, 4, {0, 0}},
-        // Every third step has weight 0 alone.
+        // All contributions of every third step have weight 0.
         {1, 1, 2, 5, {50, 100}, true},
         {2, 2, 1, 4, {0, 100}},
         {2, 2, 2, 4, {0, 100}},
@@ -185,13 +185,13 @@ INSTANTIATE_TEST_SUITE_P(
         {3, 3, 2, 4, {50, 100}, true, 0, 0, 0, {}, kSum},
         {4, 2, 2, 3, {50, 100}},
         {6, 3, 2, 3, {30, 200}, true},
-        // Some have a seat more than others.
+        // Some workers have one seat more than others.
         {3, 2, 2, 3, {50, 100}},
         {5, 3, 3, 3, {30, 200}, true},
         {1, 2, 2, 5, {50, 100}},
         {2, 3, 3, 5, {50, 100}},
         {2, 3, 2, 5, {30, 200}, true},
-        // By ticket. The last step is of N, or of fewer.
+        // By ticket. The last step is made of N contributions, or fewer.
         {2, 2, 2, 4, {50, 100}, false, 8},
         {3, 3, 2, 3, {50, 100}, true, 7},
         {4, 2, 2, 3, {50, 100}, false, 12},
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
         WithRows({2, 3, 3, 5, {50, 100}}),
         WithRows(Lending({2, 2, 1, 4, {50, 100}})),
         WithRows(Lending({2, 3, 2, 5, {50, 200}})),
-        // What cannot be lent begins anew in more parts [H8].
+        // Pushes that cannot be lent start over in more parts [H8].
         Lending({2, 2, 1, 4, {50, 100}}),
         Lending({2, 2, 2, 4, {50, 100}, true}),
         Lending({4, 2, 2, 3, {50, 100}}),

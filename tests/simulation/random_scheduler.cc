@@ -9,11 +9,11 @@
 namespace holdfast {
 namespace {
 
-// A call that is lost is given up by its caller after so long.
+// The time after which a caller gives up a call that is lost.
 constexpr absl::Duration kNoticed = absl::Seconds(2);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kJournalWrite = absl::Milliseconds(100);
-// For the disk to let go of what nobody needs.
+// The time within which the disk abandons requests that are no longer wanted.
 constexpr absl::Duration kSoon = absl::Milliseconds(100);
 
 }  // namespace
@@ -97,7 +97,8 @@ void RandomScheduler::OnSent(sim::Message* message, sim::OpenCall* call) {
       (is_ps(message->from) || is_ps(message->to))) {
     return DeliverAfter(absl::ZeroDuration(), serial);
   }
-  // An exchange calls the machines of its own process.
+  // Calls between an exchange and the machines of its process are delivered at
+  // once.
   if (sim::World::IsLocal(message->from, message->to) &&
       (message->from == sim::kExchanges || message->to == sim::kExchanges)) {
     return DeliverAfter(absl::ZeroDuration(), serial);
@@ -191,7 +192,7 @@ void RandomScheduler::Hurry(sim::Node node, int lane) {
 void RandomScheduler::OnCrash(sim::Process process) {
   for (const sim::Node node : sim::World::NodesOf(process)) {
     for (int lane = 0; lane < sim::Disk::kNumLanes; ++lane) {
-      // Its number goes on.
+      // The number is not reset.
       if (const auto found = lanes_.find({node, lane}); found != lanes_.end()) {
         ++found->second.number;
         found->second.requests.clear();

@@ -1,4 +1,4 @@
-// A scheduler that is random by a seed.
+// A scheduler whose choices are drawn from a seed.
 #ifndef HOLDFAST_TESTS_SIMULATION_RANDOM_SCHEDULER_H_
 #define HOLDFAST_TESTS_SIMULATION_RANDOM_SCHEDULER_H_
 
@@ -17,48 +17,49 @@
 
 namespace holdfast {
 
-// Per message, of 1000.
+// Faults per 1000 messages.
 struct Faults {
   int lost = 0;
   int repeated = 0;
-  // Of those that must be lent; the link may be lost with one.
+  // Per 1000 messages that must be lent; the link may be lost along with the
+  // message.
   int not_lent = 0;
 };
 
-// Has messages arrive after delays that are mostly short and sometimes long
-// enough to be overtaken by a whole step. A request may be lost before it
-// arrives, or its answer after; either way the caller hears UNAVAILABLE a while
-// later. A repeated request arrives again later, at times much later. What is
-// on its way when a process dies may arrive at its next life.
+// Messages arrive after delays that are mostly short and sometimes so long that
+// a whole step overtakes the message. A request may be lost before it arrives,
+// or its answer may be lost; in either case the caller gets UNAVAILABLE some
+// time later. A repeated request arrives again, sometimes much later. A message
+// in flight when a process dies may arrive in its next life.
 //
-// What is asked of the disk takes a while, and its answer another; one request
-// of a process and lane is under way at a time.
+// Requests to the disk take some time, and so do their answers; each lane of a
+// process has one request under way at a time.
 class RandomScheduler : public sim::Scheduler {
  public:
   struct Options {
     uint64_t seed = 1;
     Faults faults;
-    // Calls of ps to the coordinator are neither late nor lost: where nothing
-    // is saved, the loss of a ps is the end.
+    // Calls of ps to the coordinator are neither late nor lost. Needed where
+    // nothing is saved, because there the loss of a ps ends the job.
     bool keeps_ps = false;
-    // Of 1000 calls to the disk.
+    // Failures per 1000 calls to the disk.
     int disk_failing = 0;
-    // No two fail within so long.
+    // The minimum time between two failures of the disk.
     absl::Duration between_disk_faults;
-    // For a share to be written, at most.
+    // The longest time that writing a share takes.
     absl::Duration longest_write = absl::Seconds(4);
   };
 
   explicit RandomScheduler(const Options& options)
       : options_(options), random_(options.seed) {}
 
-  // Before anything happens in the world.
+  // To be called before anything happens in the world.
   void Attach(sim::World* world,
               std::function<void(sim::Process, bool for_good)> on_exit,
               std::function<void()> on_stopped);
   // Runs `event` after `delay`.
   void After(absl::Duration delay, std::function<void()> event);
-  // What comes next.
+  // Runs the next event.
   void RunOne();
 
   // sim::Scheduler:
@@ -82,12 +83,14 @@ class RandomScheduler : public sim::Scheduler {
     std::function<void()> run;
     bool operator<(const Event& other) const;
   };
-  // Requests of one lane to the disk, of which the first is under way.
+  // The requests of one lane to the disk, of which the first is under way.
   struct Lane {
-    // What the first one is at: it, or its answer.
+    // The serial number of the message that comes next: the first request, or
+    // its answer.
     uint64_t next = 0;
     std::deque<uint64_t> requests;
-    // Of the events that have been planned for `next`.
+    // Incremented when `next` is planned anew, which cancels the event planned
+    // before.
     uint64_t number = 0;
     bool hurries = false;
   };
@@ -106,10 +109,10 @@ class RandomScheduler : public sim::Scheduler {
   std::function<void()> on_stopped_;
   std::mt19937_64 random_;
   uint64_t order_ = 0;
-  // A heap, the next one on top.
+  // A heap with the next event on top.
   std::vector<Event> events_;
   std::map<LaneName, Lane> lanes_;
-  // By client, until when there is none.
+  // By client: the time until which it has no link.
   std::map<sim::Node, absl::Time> link_lost_until_;
   absl::Time last_disk_fault_ = absl::InfinitePast();
 };

@@ -1,11 +1,10 @@
-// Who is here, what is saved, and how a job goes on
-// (docs/protocol/recovery.md), under a seeded scheduler: the real coordinator
-// and shards, workers, a network that delays, reorders, repeats and loses, a
-// disk that is slow and fails at times, and processes that die, sleep, leave
-// and come back at any moment. What must hold is looked at all the time
-// (tests/world/): values are those of one cut of one line of generations, what
-// was told to be final stays, and every job comes to its end, with each of its
-// examples used once.
+// Membership, checkpoints and recovery (docs/protocol/recovery.md) under a
+// seeded scheduler: the real coordinator and shards, workers, a network that
+// delays, reorders, repeats and loses messages, a disk that is slow and fails
+// at times, and processes that die, sleep, leave and come back at any moment.
+// The promises are checked all the time (tests/world/): values are those of one
+// cut of one line of generations, everything that was reported as final stays,
+// and every job comes to its end, with each of its examples used once.
 //
 // A failure names its scenario and seed.
 #include <algorithm>
@@ -42,7 +41,7 @@ std::string NameOf(const Troubles& troubles) {
       troubles.slow_disk ? "SlowDisk" : "", troubles.edited ? "Edited" : "");
 }
 
-// What was kept of calls and pushes is gone when the job is over.
+// All state kept for calls and pushes is gone when the job is over.
 void ExpectNothingLeft(const sim::World& world, size_t most_verdicts) {
   EXPECT_THAT(world.parked(), ::testing::IsEmpty())
       << "calls are parked for ever";
@@ -52,21 +51,21 @@ void ExpectNothingLeft(const sim::World& world, size_t most_verdicts) {
     EXPECT_EQ(world.shard(ps)->staged_bytes(), 0);
     EXPECT_LE(world.shard(ps)->verdicts_kept(), most_verdicts);
   }
-  // No call waits until a share is written or read: it is made again.
+  // No call waits until a share is written or read: callers poll.
   EXPECT_LE(world.longest_wait(), absl::Seconds(8));
-  // Chains need some that are not kept for themselves.
+  // Chains need some checkpoints that are not kept for their own sake.
   EXPECT_LE(world.disk().num_checkpoints(),
             8 + (sim::HasRows(world.job()) ? sim::kMaxDeltas : 0));
   EXPECT_FALSE(world.disk().destroyed_any())
       << "a checkpoint that one ps could not read is gone";
 }
 
-// Returns the generations that it took, in all schedules.
+// Returns the number of generations in all schedules.
 uint64_t RunSchedules(sim::Job job, const Troubles& troubles,
                       uint32_t num_workers, size_t most_verdicts) {
   job.lease = kLease;
   Schedules schedules = SchedulesToRun(200);
-  // Days, in which there is much to do.
+  // Simulates days, in which much happens, so fewer schedules are run.
   if (troubles.slow_disk) schedules.count = (schedules.count + 14) / 15;
   uint64_t generations = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
@@ -124,7 +123,7 @@ SynchronousJob Job(uint32_t n, uint32_t m, uint32_t num_ps, uint64_t steps,
   return job;
 }
 
-// Of `cluster_workers` in the ClusterSpec, and m at most.
+// The ClusterSpec has `cluster_workers` workers, at most m.
 SynchronousJob Continues(SynchronousJob job, uint32_t min_replicas,
                          uint32_t cluster_workers) {
   job.min_replicas = min_replicas;
@@ -152,7 +151,7 @@ SynchronousJob WithRates(SynchronousJob job) {
   return job;
 }
 
-// Whose workers are clients that lend, mostly.
+// Workers are mostly clients that lend.
 template <typename Job>
 Job Lending(Job job) {
   job.lends = true;
@@ -195,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
         {WithRows(WithWeight0(Job(4, 2, 3, 5, 2, 18))), {4, true, true}},
         {WithRows(Lending(Job(2, 3, 2, 8, 2))), {4}},
         {WithRows(Lending(Job(2, 2, 1, 8, 2))), {3}},
-        // What judges it, and what changes it.
+        // Evaluations, and changes of the learning rate.
         {WithRates(Job(2, 2, 2, 10, 2)), {4}},
         {WithRates(Job(3, 3, 3, 8, 1)), {4, false, true}},
         {Judged(Job(2, 2, 2, 20, 0)), {4}},

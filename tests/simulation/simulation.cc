@@ -13,12 +13,13 @@
 namespace holdfast {
 namespace {
 
-// Of all kinds, ticks too; of those that a worker is told of.
+// The mean number of events between two mishaps: events of all kinds, ticks
+// included; and for mishaps of workers, messages to workers.
 constexpr uint64_t kEventsBetween = 250;
 constexpr uint64_t kEventsOfWorkersBetween = 60;
-// Longer than a message is on its way.
+// Longer than any message is in flight.
 constexpr absl::Duration kQuiet = absl::Seconds(30);
-// In which a job has to end, whatever happens to it.
+// The time within which a job must end, whatever happens to it.
 constexpr absl::Duration kLongest = absl::Hours(1);
 
 sim::World::MakeWorker MakeProgram(const sim::Job& job, uint32_t num_workers) {
@@ -92,7 +93,8 @@ void Simulation::Run(const std::function<void()>& after_each) {
       Strike();
     }
   }
-  // What is late comes after the end, and who died is found to be dead.
+  // Late messages arrive after the end, and dead processes are found to be
+  // dead.
   left_ = 0;
   const absl::Time settled = world_.Now() + absl::Seconds(30);
   while (world_.Now() < settled && world_.violation().empty()) {
@@ -129,7 +131,7 @@ void Simulation::OnExit(sim::Process process, bool for_good) {
   if (!for_good && leaving_.count(process) == 0) ++num_shut_out_;
   Seat& seat = seats_[world_.WorkerIndex(process)];
   if (seat.process != process) return;
-  // One that leaves a job that was stopped comes back.
+  // A worker that leaves a job that was stopped comes back.
   const bool has_left =
       for_good && (!world_.job().archive || world_.disk().journal().finished());
   seat.state = has_left ? State::kLeft : State::kGone;
@@ -153,7 +155,7 @@ void Simulation::Die(uint32_t index) {
   seat.state = State::kGone;
 }
 
-// Hears nothing for so long, and then all at once.
+// The worker hears nothing for a while, and then everything at once.
 void Simulation::FallSilent(uint32_t index, absl::Duration longest) {
   Seat& seat = seats_[index];
   if (seat.state != State::kThere || world_.IsPaused(seat.process)) return;
@@ -164,7 +166,7 @@ void Simulation::FallSilent(uint32_t index, absl::Duration longest) {
   });
 }
 
-// Another takes the place of one that has died or was shut out.
+// Another process takes the place of one that has died or was fenced.
 void Simulation::LookAfterWorkers() {
   for (uint32_t i = 0; i < seats_.size(); ++i) {
     if (seats_[i].state == State::kGone) Bring(i, absl::Seconds(8));
@@ -190,7 +192,8 @@ void Simulation::StopPs(uint32_t ps) {
   }
   world_.Crash(ps);
   if (scheduler_.Random(3) > 0) return RestartPs(ps);
-  // It is back before anybody knows, and hears what its earlier life was told.
+  // The ps is back before its loss is noticed, and gets messages for its
+  // earlier life.
   RestartPs(ps, absl::Seconds(1));
   scheduler_.After(Within(absl::Seconds(4)), [this, ps] { RepeatRestore(ps); });
 }
@@ -210,11 +213,12 @@ void Simulation::StopAll() {
   if (edits) world_.SetSteps(steps_);
   if (troubles_.resize) world_.SetNumPs(1 + scheduler_.Random(3));
   if (edits || troubles_.resize) {
-    // Those that have left would otherwise be waited for: the cluster, or the
-    // job, is another one.
+    // The job would otherwise wait for the workers that have left, because the
+    // cluster, or the job, is another one.
     for (uint32_t i = 0; i < seats_.size(); ++i) Bring(i, absl::Seconds(8));
   }
-  // Whoever edits a job has stopped all of it: nothing of it is on its way.
+  // To edit a job, all of it is stopped first: none of its messages is in
+  // flight.
   const auto restart = [this] {
     for (uint32_t ps = 0; ps < world_.num_ps(); ++ps) RestartPs(ps);
   };
@@ -238,7 +242,7 @@ void Simulation::BeginAgain() {
 
 // ---- What happens ----
 
-// The last checkpoint is spoiled, where one stands before it to fall back on.
+// Damages the last checkpoint, if there is one before it to fall back on.
 void Simulation::DamageOne() {
   sim::Disk& disk = world_.disk();
   const auto& kept = disk.journal().checkpoints();
@@ -297,7 +301,7 @@ void Simulation::Strike() {
   }
 }
 
-// The one that was just told of something.
+// Strikes the worker that has just got a message.
 void Simulation::StrikeWorker() {
   const sim::Process process = sim::World::ProcessOf(world_.last_to());
   if (!world_.IsAlive(process)) return;
@@ -308,8 +312,8 @@ void Simulation::StrikeWorker() {
     case 1:
       return Die(index);
     case 2:
-      // For less than a lease, or for more: then it finds itself shut out, and
-      // a newcomer may be there by then.
+      // For less than a lease, or for more: then the worker finds itself
+      // fenced, and another may be there by then.
       FallSilent(index, 3 * world_.job().lease);
       if (scheduler_.Random(2) == 0) Bring(index, world_.job().lease);
       return;

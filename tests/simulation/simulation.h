@@ -1,4 +1,4 @@
-// What befalls a cluster in a schedule, by its seed.
+// Subjects a simulated cluster to random trouble, drawn from a seed.
 #ifndef HOLDFAST_TESTS_SIMULATION_SIMULATION_H_
 #define HOLDFAST_TESTS_SIMULATION_SIMULATION_H_
 
@@ -17,52 +17,55 @@
 
 namespace holdfast {
 
-// What may happen in a schedule beside what messages suffer.
+// What may happen in a schedule apart from the faults of messages.
 struct Troubles {
-  // At most so many.
+  // The maximum number of mishaps.
   int mishaps = 3;
-  // Checkpoints are found damaged.
+  // Checkpoints may be damaged.
   bool damage = false;
-  // When all is started anew, it may be with another number of ps.
+  // When all processes are restarted, the number of ps may change.
   bool resize = false;
-  // A share takes up to 40 min, beyond all timeouts, but moves all the time.
+  // Writing a share takes up to 40 min, longer than all timeouts, but makes
+  // progress all the time.
   bool slow_disk = false;
-  // It is workers who die, fall silent or leave, in the middle of training.
+  // Mishaps happen to workers, in the middle of training: they die, fall silent
+  // or leave.
   bool of_workers = false;
-  // The job has half of its steps at first. When it is done with them, or when
-  // all is started anew, it has all.
+  // The job has half of its steps at first. It gets the other half when it is
+  // done with them, or when all processes are restarted.
   bool edited = false;
 };
 
-// Seeds, one after the other.
+// Consecutive seeds.
 struct Schedules {
   uint64_t first = 1;
   uint64_t count = 1;
 };
 
-// `count` of them; or the one that HOLDFAST_SIMULATION_SEED names, or as many
-// as HOLDFAST_SIMULATION_SCHEDULES says (.ci/run: more than the suite).
+// `count` schedules; or the single one whose seed is HOLDFAST_SIMULATION_SEED;
+// or as many as HOLDFAST_SIMULATION_SCHEDULES says, which .ci/run sets to more
+// than the suite runs.
 Schedules SchedulesToRun(uint64_t count);
 
-// One schedule of a job: brings trouble to a cluster, and whoever died back
-// into it.
+// One schedule of a job: brings trouble to a cluster, and restarts the
+// processes that died.
 class Simulation : public sim::Observer {
  public:
-  // `present` of `num_workers` are there at the beginning, and an evaluator,
-  // where the job has one. Workers follow a script; where the job lends they
-  // are clients.
+  // `present` of the `num_workers` workers are there at the beginning, and an
+  // evaluator if the job has one. Workers are scripted, or the production
+  // client if the job lends.
   Simulation(const sim::Job& job, const RandomScheduler::Options& options,
              const Troubles& troubles, uint32_t num_workers, uint32_t present);
 
-  // Until the job has ended, and everybody knows; and a while longer.
+  // Runs until the job has ended and all processes know, and a while longer.
   // `after_each` is called after each event.
   void Run(const std::function<void()>& after_each = [] {});
 
   sim::World& world() { return world_; }
   RandomScheduler& scheduler() { return scheduler_; }
-  // Processes that were shut out.
+  // The number of processes that were fenced.
   int num_shut_out() const { return num_shut_out_; }
-  // How often an operator has stopped the job.
+  // The number of times that an operator has stopped the job.
   int num_stopped() const { return num_stopped_; }
   void OnSent(sim::Node from, sim::Node to,
               const google::protobuf::Message& request) override;
@@ -89,7 +92,7 @@ class Simulation : public sim::Observer {
   void RepeatRestore(uint32_t ps);
   void StopAll();
   void DamageOne();
-  // All have ended in order, and come back.
+  // All processes have exited in order, and are started again.
   void OnStopped();
   void BeginAgain();
   void AskForCheckpoint();
@@ -100,18 +103,18 @@ class Simulation : public sim::Observer {
   const Troubles troubles_;
   RandomScheduler scheduler_;
   sim::World world_;
-  // Of the job as it is in the end, where it is edited meanwhile.
+  // The number of steps in the end, after an edit of the job.
   const uint64_t steps_;
   bool edited_ = false;
   int left_;
   int num_shut_out_ = 0;
   int num_stopped_ = 0;
   sim::StopCommand stop_{&world_};
-  // By index of the worker, and the evaluator's behind them: the process that
-  // came last.
+  // The process that came last, by index of the worker; the evaluator comes
+  // after the workers.
   std::vector<Seat> seats_;
   std::set<sim::Process> leaving_;
-  // By ps.
+  // The last Restore of each ps.
   std::map<uint32_t, proto::RestoreRequest> last_restores_;
 };
 

@@ -44,7 +44,7 @@ uint64_t TicketWatch::SlowestClock() const {
   std::optional<uint64_t> slowest;
   for (const WorkerLife& life : LiveOnes()) {
     const auto book = lives_.find(life);
-    if (book == lives_.end()) continue;  // the one that just comes
+    if (book == lives_.end()) continue;  // has just joined
     slowest =
         std::min(slowest.value_or(book->second.clock), book->second.clock);
   }
@@ -60,7 +60,7 @@ bool TicketWatch::MayBegin(const Life& life, const PushId& push) const {
          life.clock + life.held.size() <= SlowestClock() + *bound_;
 }
 
-// [A1] Who joins later begins with the slowest.
+// [A1] A worker that joins later begins at the clock of the slowest.
 void TicketWatch::OnJoined(const WorkerLife& life) {
   const uint64_t slowest = SlowestClock();
   if (const auto [it, fresh] = lives_.emplace(life, Life()); fresh) {
@@ -71,26 +71,26 @@ void TicketWatch::OnJoined(const WorkerLife& life) {
 void TicketWatch::Count(const PushId& push) {
   if (!counted_.insert(push).second) return;
   Life& life = lives_.at(push.from);
-  Expect(life.held.erase(push) == 1, push, "counts, and had no ticket");
+  Expect(life.held.erase(push) == 1, push, "counts without a ticket");
   ++life.clock;
 }
 
-// The first push that has it, or has it after others.
+// `push` is the first push with the ticket, or gets it after others.
 void TicketWatch::OnTaken(const PushId& push, uint64_t ticket) {
   if (!given_.emplace(push, ticket).second) return;
   Life& life = lives_.at(push.from);
-  // Its lease may have run out within the same tick, after that.
+  // The lease may have run out within the same tick, after that.
   Expect(MayBegin(life, push) || !IsLive(push.from), push,
-         "gets a ticket, too far ahead");
-  Expect(life.held.size() <= depth_, push, "is one ticket too many");
+         "gets a ticket although it is too far ahead");
+  Expect(life.held.size() <= depth_, push, "has one ticket too many");
   life.held.insert(push);
-  // [A5] It was nobody's, or is so now for every shard.
+  // [A5] The ticket had no holder, or has none any more on every shard.
   if (const auto before = holders_.find(ticket); before != holders_.end()) {
     const PushId& holder = before->second;
     Life& late = lives_.at(holder.from);
     Expect(counted_.count(holder) == 0, push, "gets a ticket that was spent");
     Expect(late.resolved.size() == world_->num_ps(), push,
-           "gets a ticket that may yet count with " + holder.ToString());
+           "gets a ticket that may still count with " + holder.ToString());
     late.held.erase(holder);
   }
   holders_.insert_or_assign(ticket, push);
@@ -121,7 +121,7 @@ void TicketWatch::OnSent(sim::Node from, sim::Node to,
     });
     Expect(GivenOf(push).clip_factor == applied.clip_factor() &&
                GivenOf(push).examples == applied.examples(),
-           push, "is resolved otherwise than it was given");
+           push, "is resolved differently from what was given");
   }
 }
 
@@ -158,7 +158,7 @@ void TicketWatch::OnAnswered(sim::Node from, sim::Node to,
     if (response == nullptr) return;
     const auto& taken = *sim::As<proto::TakeTicketResponse>(*response);
     if (!taken.has_ticket()) return;
-    Expect(fenced_.count(push.from) == 0, push, "is fenced, and gets a ticket");
+    Expect(fenced_.count(push.from) == 0, push, "is fenced, but gets a ticket");
     seen_.push_back([this, push, ticket = taken.ticket().index()] {
       OnTaken(push, ticket);
     });
@@ -201,23 +201,25 @@ void TicketWatch::OnTick() {
     const auto& [node, life] = where;
     if (parked > 0 &&
         lives_.at(life).resolved.count(node - sim::ShardNode(0)) > 0) {
-      world_->Violate(life.ToString() + " waits for nothing");
+      world_->Violate(life.ToString() +
+                      " waits in Apply although it is resolved");
     }
   }
   for (uint32_t ps = 0; ps < world_->num_ps(); ++ps) {
     if (world_->shard(ps)->staged_bytes() > most_staged_) {
-      world_->Violate("more is staged than there are places");
+      world_->Violate("more pushes are staged than there is room for");
     }
   }
   if (waiting_.empty()) return;
-  // Those of pushes that do not count came back.
+  // Tickets of pushes that do not count came back.
   const uint64_t left = world_->job().tickets() +
                         world_->Status().pushes().fenced() - given_.size();
   const std::set<WorkerLife> live = LiveOnes();
   for (const PushId& push : waiting_) {
-    Expect(live.count(push.from) > 0, push, "waits for nothing");
+    Expect(live.count(push.from) > 0, push,
+           "waits for a ticket although it is not alive");
     Expect(left == 0 || !MayBegin(lives_.at(push.from), push), push,
-           "waits for a ticket that it may have");
+           "waits for a ticket although it may have one");
   }
 }
 
@@ -231,18 +233,18 @@ void TicketWatch::CheckValues() {
   for (const PushId& push : counted_) {
     made_of.push_back(GivenOf(push));
     Expect(spent.insert(made_of.back().ticket).second, push,
-           "spends a ticket that was spent");
+           "spends a ticket that was already spent");
   }
   for (const auto& [push, ticket] : given_) {
     Expect(!GivenOf(push).accepted || counted_.count(push) > 0, push,
-           "was told ACCEPTED, and does not count");
+           "was told ACCEPTED, but does not count");
   }
   if (world_->ReadAll() != sim::MadeOf(job, made_of)) {
     world_->Violate("the values are not made of the pushes that count");
   }
-  // A live worker has at most depth + 1 pushes that it does not know to be
-  // booked when it sends; as many may have come after the last that a machine
-  // heard of.
+  // When it sends, a live worker has at most depth + 1 pushes that it does not
+  // know to be booked; as many more may have arrived since the last message
+  // that reached a machine.
   const size_t most_kept = 2 * job.num_workers * (depth_ + 1);
   bool keeps_more = world_->coordinator()->verdicts_kept() > most_kept;
   for (uint32_t ps = 0; ps < world_->num_ps(); ++ps) {
@@ -253,7 +255,8 @@ void TicketWatch::CheckValues() {
       world_->Violate("a shard is at another version");
     }
   }
-  if (keeps_more) world_->Violate("pushes are remembered that nobody needs");
+  if (keeps_more)
+    world_->Violate("pushes are remembered that are no longer needed");
 }
 
 void TicketWatch::CheckStatus() {
@@ -284,7 +287,7 @@ void TicketWatch::CheckStatus() {
       told == expected && status.examples() == examples &&
       status.global_step() == tickets && pushes.accepted() == tickets &&
       pushes.not_finite() == not_finite &&
-      // The others' tickets were returned.
+      // The tickets of the other pushes were returned.
       pushes.fenced() == given_.size() - counted_.size() &&
       pushes.stale() + pushes.duplicate() + pushes.aborted() == 0 &&
       by_staleness == tickets && in_bounds;

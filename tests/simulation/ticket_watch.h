@@ -1,6 +1,6 @@
-// A book of the tickets of an asynchronous job of one generation, to compare
-// with the coordinator's: docs/protocol/asynchronous.md, and A1, A5 and P3 of
-// docs/protocol/recovery.md.
+// Keeps its own book of the tickets of an asynchronous job of one generation,
+// and compares it with the coordinator's: docs/protocol/asynchronous.md, and
+// A1, A5 and P3 of docs/protocol/recovery.md.
 #ifndef HOLDFAST_TESTS_SIMULATION_TICKET_WATCH_H_
 #define HOLDFAST_TESTS_SIMULATION_TICKET_WATCH_H_
 
@@ -21,24 +21,24 @@
 
 namespace holdfast {
 
-// What breaks a promise is told to the world.
+// Broken promises are reported to the world.
 class TicketWatch : public sim::Observer {
  public:
   TicketWatch(sim::World* world, uint32_t depth, std::optional<uint32_t> bound,
               int64_t most_staged);
 
-  // Call it after each event.
+  // To be called after each event.
   void AfterEvent();
-  // When the job is DONE: all that every shard holds is the pushes that count,
-  // and what the coordinator says of them.
+  // To be called when the job is DONE. Every shard holds exactly the pushes
+  // that count, and the status of the coordinator says so.
   void CheckValues();
   void CheckStatus();
 
-  // Pushes that count: told as spent, or resolved so.
+  // Pushes that count because they were reported as spent, or resolved as such.
   const std::set<PushId>& counted() const { return counted_; }
   size_t num_given() const { return given_.size(); }
   uint64_t resolved_pushes() const { return resolved_pushes_; }
-  // Of all that were told.
+  // The maximum staleness of all reported pushes.
   uint64_t max_staleness() const { return max_staleness_; }
 
   void OnSent(sim::Node from, sim::Node to,
@@ -56,14 +56,14 @@ class TicketWatch : public sim::Observer {
   struct Life {
     // [A1]
     uint64_t clock = 0;
-    // Tickets that are out.
+    // Pushes whose tickets are out.
     std::set<PushId> held;
-    // Shards that have resolved it.
+    // Shards that have resolved the pushes of this life.
     std::set<uint32_t> resolved;
   };
 
   void Expect(bool holds, const PushId& push, const std::string& otherwise);
-  // Workers on whom the coordinator counts.
+  // The workers that the coordinator takes to be alive.
   std::set<WorkerLife> LiveOnes() const;
   bool IsLive(const WorkerLife& life) const {
     return LiveOnes().count(life) > 0;
@@ -82,16 +82,17 @@ class TicketWatch : public sim::Observer {
   const uint32_t depth_;
   const std::optional<uint32_t> bound_;
   const int64_t most_staged_;
-  // What was seen within an event, when the coordinator cannot be asked.
+  // Checks deferred to the end of the current event, during which the
+  // coordinator cannot be asked.
   std::vector<std::function<void()>> seen_;
   std::map<WorkerLife, Life> lives_;
-  // Whose Fence has been sent.
+  // Lives whose Fence has been sent.
   std::set<WorkerLife> fenced_;
   std::map<PushId, uint64_t> given_;
   std::set<PushId> counted_;
-  // The last push that had it.
+  // The last push that had each ticket.
   std::map<uint64_t, PushId> holders_;
-  // Whose requests for a ticket are parked.
+  // Pushes whose requests for a ticket are parked.
   std::multiset<PushId> waiting_;
   std::map<std::pair<sim::Node, WorkerLife>, int> parked_applies_;
   uint64_t resolved_pushes_ = 0;

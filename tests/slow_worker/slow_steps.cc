@@ -13,9 +13,10 @@ ABSL_FLAG(
     "step alone.");
 
 ABSL_FLAG(double, slow_step_factor, 1,
-          "Multiply that time by this, from --slow_step_from on.");
+          "Factor of --slow_step_ms_max from --slow_step_from on.");
 ABSL_FLAG(uint64_t, slow_step_from, 0,
-          "First step (asynchronous jobs: ticket) of --slow_step_factor.");
+          "First step (asynchronous jobs: ticket) that --slow_step_factor "
+          "applies to.");
 ABSL_FLAG(double, slow_example_ms, 0,
           "Sleep for this many milliseconds before each example is read.");
 

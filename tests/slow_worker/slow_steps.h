@@ -5,10 +5,10 @@
 
 namespace holdfast {
 
-// A worker that sleeps before each step, for at most --slow_step_ms_max, or
-// --slow_step_factor times as long from --slow_step_from on; and before it
-// reads an example, for --slow_example_ms. A program that links this has these
-// flags.
+// Hooks for a worker that sleeps before each step, for at most
+// --slow_step_ms_max, and --slow_step_factor times as long from
+// --slow_step_from on; and for --slow_example_ms before it reads an example. A
+// program that links this library has these flags.
 WorkerHooks SlowSteps();
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// ps_worker with --slow_step_ms_max.
+// ps_worker with the flags of slow_steps.h.
 
 #include "tests/slow_worker/slow_steps.h"
 #include "worker/worker_main.h"

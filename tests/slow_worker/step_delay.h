@@ -8,8 +8,8 @@
 
 namespace holdfast {
 
-// How long `replica` sleeps before `step`: uniform on [0, max), from seed,
-// replica and step alone.
+// Returns how long `replica` sleeps before `step`: uniform on [0, max), and
+// determined by seed, replica and step alone.
 absl::Duration StepDelay(absl::Duration max, uint64_t seed, uint32_t replica,
                          GlobalStep step);
 

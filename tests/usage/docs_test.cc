@@ -1,9 +1,9 @@
-// Docs that are followed word by word: the commands of README.md, the tutorial
-// and docs/operating/ are run from the text, and every flag that the docs name
-// is one that --help knows, with the default that --help tells.
+// Follows the docs word by word: the commands of README.md, the tutorial and
+// docs/operating/ are run from the text, and --help must list every flag that
+// the docs name, with the same default.
 //
-// Blocks that begin with "```sh" are run in order, those of a file in one
-// shell. What needs more than this test has begins with "```sh (not run:
+// Blocks that begin with "```sh" are run in order; those of one file share a
+// shell. Blocks that cannot run in this test begin with "```sh (not run:
 // REASON)".
 
 #include <filesystem>
@@ -35,11 +35,11 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr char kTanhWorker[] = "examples/custom_model/tanh_worker";
-// Steps of the jobs of examples/, in place of their own.
+// Replaces the number of steps of the jobs in examples/.
 constexpr int kSteps = 40;
 
 struct Block {
-  std::string info;  // what follows "```"
+  std::string info;  // the text after "```"
   std::string text;
 };
 
@@ -107,7 +107,8 @@ std::vector<std::string> AllHelp() {
 
 class CommandsTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // What a user has after a build, with small data and short jobs.
+  // Provides the files that a user has after a build, with small data and short
+  // jobs.
   CommandsTest() : folder_(FreshFolder()) {
     for (const char* program : {kHoldfast, kPsServer, kPsWorker, kTanhWorker}) {
       const fs::path link = fs::path(folder_) / "bazel-bin" / program;
@@ -130,7 +131,7 @@ class CommandsTest : public ::testing::TestWithParam<std::string> {
                          absl::StrCat("\nsteps: ", kSteps));
       WriteText(absl::StrCat(folder_, "/", entry.path().string()), text);
     }
-    // Scripts that build first, here without the build.
+    // Stand-ins for scripts that build first, without the build.
     WriteScript("deploy/local/train.sh", R"(
 job=examples/fashion_mnist_mlp.textproto
 if (($# > 0)) && [[ "$1" != -* ]]; then job="$1"; shift; fi
@@ -146,7 +147,7 @@ exec bazel-bin/cli/holdfast local --job="$job" "$@")");
     fs::permissions(path, fs::perms::owner_exec, fs::perm_options::add);
   }
 
-  // `script` with free ports in place of those of localhost.
+  // Returns `script` with the ports of localhost replaced by free ones.
   std::string WithFreePorts(std::string script) {
     std::map<std::string, std::string> ports;
     re2::StringPiece rest(script);
@@ -209,7 +210,7 @@ TEST(HelpTest, OfTheDaemonsTellsOfTfConfigAndHasNoFlagsForTests) {
 }
 
 TEST(FlagsTest, ThatDocsNameAreThere) {
-  // Of Bazel, curl, kubectl, docker, nvcc, ncu, pkg-config, and of our
+  // Flags of Bazel, curl, kubectl, docker, nvcc, ncu, pkg-config, and of our
   // benchmarks and scripts.
   std::set<std::string> known = {
       "--bdp_probe", "--measures",      "--benchmark",    "--benchmark_filter",

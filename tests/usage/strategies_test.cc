@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kWorkers = 4;
 
-// What a configuration does not say.
+// The rest of the job, which the configurations do not set.
 constexpr char kJob[] = R"(
 name: "job"
 model {

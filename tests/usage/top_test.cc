@@ -1,4 +1,4 @@
-// `holdfast top` on a terminal, of which the test is the other side.
+// `holdfast top` on a terminal that the test emulates.
 
 #include <poll.h>
 #include <pty.h>
@@ -37,8 +37,8 @@ using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// What a terminal shows of the bytes that it gets: as much of ECMA-48 as
-// `holdfast top` uses. Anything else is a failure.
+// Emulates a terminal's screen: the part of ECMA-48 that `holdfast top` uses.
+// Anything else is a failure.
 class Screen {
  public:
   Screen(int width, int height) { Resize(width, height); }
@@ -82,7 +82,8 @@ class Screen {
   std::string text() const { return absl::StrJoin(rows_, "\n"); }
   bool alternate() const { return alternate_; }
   bool cursor() const { return cursor_; }
-  // Lines that have left the screen, and characters that did not fit.
+  // The numbers of lines that were scrolled off the screen, and of characters
+  // that did not fit.
   int scrolled() const { return scrolled_; }
   int wrapped() const { return wrapped_; }
 
@@ -170,7 +171,7 @@ class TopTest : public ::testing::Test {
     }
   }
 
-  // Whether the screen comes to show `text`.
+  // Waits until the screen shows `text`. Returns whether it does.
   bool Shows(const std::string& text) {
     const absl::Time deadline = SteadyNow() + kPatience;
     while (!absl::StrContains(screen_.text(), text)) {
@@ -190,10 +191,10 @@ class TopTest : public ::testing::Test {
     ASSERT_EQ(ioctl(terminal_, TIOCSWINSZ, &size), 0);
   }
 
-  // The exit code, once it has ended.
+  // Waits for the end of the program, and returns the exit code.
   int Wait() {
     const absl::Time deadline = SteadyNow() + kPatience;
-    // This side has one end open itself, so there is no end of the output.
+    // This process has the terminal open itself, so the output has no end.
     int status = 0;
     while (waitpid(pid_, &status, WNOHANG) == 0) {
       if (SteadyNow() >= deadline) return -1;
@@ -249,7 +250,8 @@ TEST_F(TopTest, RedrawsInPlaceUntilQ) {
   ASSERT_TRUE(Shows("step 100 of 1000")) << screen_.text();
   EXPECT_TRUE(screen_.alternate());
   EXPECT_FALSE(screen_.cursor());
-  // The slowest first, and how many there is no room for.
+  // The slowest tasks come first, followed by the number of tasks that do not
+  // fit.
   ASSERT_TRUE(Shows("more")) << screen_.text();
   const std::string text = screen_.text();
   EXPECT_LT(text.find("worker:29"), text.find("worker:28"));
@@ -269,7 +271,7 @@ TEST_F(TopTest, FollowsTheSizeOfTheTerminal) {
   Start();
   ASSERT_TRUE(Shows("step 100 of 1000"));
   Resize(60, 10);
-  // What was under way for the old size may still come.
+  // Output for the old size may still arrive.
   step_ = 200;
   ASSERT_TRUE(Shows("step 200")) << screen_.text();
   Resize(60, 10);

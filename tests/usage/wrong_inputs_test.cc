@@ -1,17 +1,17 @@
-// A table of wrong inputs, and what a user is told: cases/*.txt, which say it
-// themselves. A case is
+// A table of wrong inputs and the errors that a user sees, in cases/*.txt. A
+// case is
 //
 //   == NAME
-//   $ COMMAND         one or more; bash runs them in a folder of the case's own
-//   exit CODE         of the last command
+//   $ COMMAND         one or more; bash runs them in a separate folder
+//   exit CODE         the exit code of the last command
 //   > TEXT            one or more parts of the output
 //
 // The folder has the files of files/, images.idx and labels.idx (also with .gz)
-// for job.textproto, certs/ (of `holdfast certs` for cluster.json),
-// checkpoints/ (of another job) and k8s/ (deploy/k8s). The ports of
-// cluster.json are free.
+// for job.textproto, certs/ (made by `holdfast certs` for cluster.json),
+// checkpoints/ (of another job) and k8s/ (deploy/k8s). The ports in
+// cluster.json are replaced by free ones.
 //
-// Each file is a test, which prints its cases with exit code and time.
+// Each file is one test, which prints its cases with exit codes and times.
 
 #include <sys/stat.h>
 
@@ -47,10 +47,9 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr int kLanes = 4;
-// Those of files/cluster.json.
+// The ports in files/cluster.json.
 constexpr uint16_t kPortsOfTheFile[] = {4101, 4102, 4103, 4104};
-// After which a case is given up. All are answered within a fraction of it on a
-// machine that is not busy.
+// The timeout of a case. On an idle machine, every case takes a fraction of it.
 constexpr absl::Duration kLimit = absl::Seconds(40);
 
 struct Case {
@@ -90,7 +89,7 @@ std::vector<Case> ReadCases(const std::string& path) {
   return cases;
 }
 
-// A writable copy, also of what Bazel has linked.
+// Makes a writable copy, also of files that Bazel has linked.
 void Copy(const fs::path& from, const fs::path& to) {
   fs::copy(from, to, fs::copy_options::recursive);
   if (!fs::is_directory(to)) {
@@ -107,7 +106,7 @@ void Copy(const fs::path& from, const fs::path& to) {
 class WrongInputsTest : public ::testing::TestWithParam<std::string> {
  protected:
   WrongInputsTest() : folder_(FreshFolder()) {
-    // By these names they find each other, too.
+    // The programs also find each other by these names.
     const fs::path bin = folder_ + "/bin";
     fs::create_directory(bin);
     for (const char* program : {kHoldfast, kPsServer, kPsWorker}) {
@@ -129,7 +128,8 @@ class WrongInputsTest : public ::testing::TestWithParam<std::string> {
              const std::vector<uint16_t>& ports) const {
     fs::copy(folder_ + "/files", folder, fs::copy_options::recursive);
     std::string cluster = ReadText(folder + "/cluster.json");
-    // All at once: one chosen port may contain another's placeholder.
+    // Replaces all ports at once: one chosen port may contain another's
+    // placeholder.
     std::vector<std::pair<std::string, std::string>> replacements;
     for (size_t i = 0; i < ports.size(); ++i) {
       replacements.emplace_back(absl::StrCat(kPortsOfTheFile[i]),
@@ -142,7 +142,7 @@ class WrongInputsTest : public ::testing::TestWithParam<std::string> {
         "\n", absl::StrJoin(test.commands, "\n"));
     Answer answer;
     const absl::Time begin = SteadyNow();
-    // Ends what the commands have started, too.
+    // Also ends processes that the commands have started.
     Program program({"/usr/bin/timeout", "--kill-after=1",
                      absl::StrCat(absl::ToInt64Seconds(kLimit)), "/bin/bash",
                      "-c", script});

@@ -16,7 +16,7 @@ namespace {
 
 namespace rpc = client::rpc;
 
-// What is in flight does not refer to the user's memory.
+// Copies, because messages in flight must not refer to memory of the user.
 std::vector<TensorPiece> CopyOf(absl::Span<const TensorPiece> pieces) {
   std::vector<TensorPiece> copies(pieces.begin(), pieces.end());
   for (TensorPiece& copy : copies) {
@@ -27,7 +27,7 @@ std::vector<TensorPiece> CopyOf(absl::Span<const TensorPiece> pieces) {
   return copies;
 }
 
-// ---- The answers, as the client has them ----
+// ---- Answers, in the form that the client gets ----
 
 struct Response {
   google::protobuf::Message* message;
@@ -38,7 +38,8 @@ absl::Status NotLent() {
   return absl::OutOfRangeError("not all of its tensors can be lent");
 }
 
-// `fits`: what it brings is lent, or can be sent. If not, a ps says so [H6].
+// `fits`: whether the tensors of the answer can be lent or sent. If not, a ps
+// returns that as an error [H6].
 absl::Status Put(const google::protobuf::Message& answer, bool fits,
                  const Response& response) {
   response.message->CopyFrom(answer);
@@ -108,7 +109,7 @@ class ClientTransport::Sending : public AttemptOperation,
           absl::StrCat("the world has no ", attempt_.rpc->path));
     }
   }
-  // From then on nothing of it is touched.
+  // The attempt is not touched after this.
   void Cancel() override { attempt_.done = nullptr; }
 
  private:
@@ -159,7 +160,7 @@ class ClientTransport::Sending : public AttemptOperation,
   template <typename Request>
   void Send(Node to, const Request& request) {
     using Answer = typename Rpc<Request>::Response;
-    // As in Wire, within Start.
+    // Within Start, as in Wire.
     if (!transport_.Fits(TensorBytes(request))) {
       return std::exchange(attempt_.done, nullptr)(NotLent());
     }
@@ -219,7 +220,7 @@ std::shared_ptr<client::Transport::Operation> ClientTransport::After(
 }
 
 void ClientTransport::Wait(absl::FunctionRef<bool()>, absl::Time) {
-  world_->Violate("a client waits for what is not done");
+  world_->Violate("a client waits for a handle that is not done");
 }
 
 }  // namespace holdfast::sim

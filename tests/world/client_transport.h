@@ -1,4 +1,4 @@
-// The network of a simulated world, as a client has it (client/transport.h).
+// The network of a simulated world as seen by a client (client/transport.h).
 #ifndef HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_
 #define HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_
 
@@ -18,17 +18,18 @@
 
 namespace holdfast::sim {
 
-// Attempts are messages of the world, and pauses its timers: their scheduler
-// decides when they end. Attempts have no deadline of their own. Nothing may
-// wait: whoever has the client asks first whether a handle is done.
+// Attempts are messages of the world and pauses are its timers, so the world's
+// scheduler decides when they end. Attempts have no deadline of their own.
+// Nothing may block: before calling Wait, the user of the client checks that a
+// handle is done.
 //
-// Where the job lends, there is a link to each ps. It has no files and no
-// board: what is lent is in the message, and whether it can be is the
-// scheduler's to say [H6].
+// In a job that lends there is a link to each ps. It has no files and no board:
+// lent bytes travel in the message, and the scheduler decides whether they can
+// be lent [H6].
 class ClientTransport : public client::Transport {
  public:
-  // The client's process is `node`, and ends before the world does. `on_event`
-  // is called after all that the client is told of.
+  // The client runs in the process of `node`, which must end before the world
+  // does. `on_event` is called after each event that the client hears of.
   ClientTransport(World* world, Node node, uint64_t seed,
                   std::function<void()> on_event);
 
@@ -45,8 +46,8 @@ class ClientTransport : public client::Transport {
   class Pause;
   class Sending;
 
-  // Whether a message with so many bytes of tensors can be brought to a ps, or
-  // from it.
+  // Whether a message with `tensor_bytes` bytes of tensors can be exchanged
+  // with a ps.
   bool Fits(uint64_t tensor_bytes);
 
   World* const world_;

@@ -25,9 +25,10 @@
 namespace holdfast::sim {
 namespace {
 
-// Before what was refused, or broken off, is begun again.
+// The pause before something that was refused or broken off is retried.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
-// A worker that does not get the last version leaves all the same.
+// How long a worker waits for the last version. It leaves even if it does not
+// get it.
 constexpr absl::Duration kLastVersion = absl::Seconds(30);
 
 class ClientWorker : public WorkerProgram {
@@ -41,7 +42,8 @@ class ClientWorker : public WorkerProgram {
             world, node_, RegisterRequestOf(*world, kWorkerJob, index, nonce),
             {[this](const proto::Sender&) { OnSender(); },
              [this](const proto::RenewLeaseResponse& news) { OnNews(news); },
-             // It is shut out, or too late: its supervisor starts another.
+             // The worker is fenced, or too late: its supervisor starts
+             // another.
              [this](const absl::Status& status) {
                if (!absl::IsAborted(status)) Complain("is refused", status);
                world_->Exit(process_, /*for_good=*/false);
@@ -61,12 +63,12 @@ class ClientWorker : public WorkerProgram {
   const proto::Sender& sender() const override { return session_.sender(); }
 
  private:
-  // A push under way, and the memory that it is lent.
+  // A push under way, and the memory that is lent to it.
   struct Slot {
     uint64_t generation = 0;
     PushId id;
     Values gradient;
-    // Of the table, as they are pushed.
+    // The rows of the table, as they are pushed.
     std::vector<uint64_t> row_ids;
     std::vector<float> rows;
     std::unique_ptr<Cluster::Push> push;
@@ -88,8 +90,9 @@ class ClientWorker : public WorkerProgram {
     return std::max(
         1u, job().declaration.consistency().asynchronous().pipeline_depth());
   }
-  // Pushes under way at a time: asynchronous, those of the pipeline; by step,
-  // those of its seats, which are every M-th from its index.
+  // The number of pushes under way at a time: in asynchronous jobs, the depth
+  // of the pipeline; in jobs by step, the seats of the worker, which are every
+  // M-th from its index.
   size_t NumSlots() const {
     if (job().asynchronous()) return depth();
     if (job().by_ticket() || job().n() <= job().m()) return 1;
@@ -146,7 +149,7 @@ class ClientWorker : public WorkerProgram {
           if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
             return world_->After(node_, kRetryAfter, [this] { Leave(); });
           }
-          // What has come between, its session hears.
+          // The session hears what has happened in the meantime.
           if (absl::IsAborted(status) || absl::IsNotFound(status)) return;
           world_->Exit(process_,
                        !steps_down_ || IsOrderlyEnd(news_.state.phase()));
@@ -194,8 +197,8 @@ class ClientWorker : public WorkerProgram {
     pulled_ = false;
   }
 
-  // The generation is over, or the worker shut out: lets go of everything, and
-  // begins again [G6]. Where it may not, its session hears so.
+  // The generation is over, or the worker fenced: drops everything, and starts
+  // over [G6]. If it may not, its session hears so.
   void BeginAgain() {
     Drop();
     world_->After(node_, kRetryAfter, [this] {
@@ -207,10 +210,10 @@ class ClientWorker : public WorkerProgram {
 
   bool IsOk(const absl::Status& status) {
     if (status.ok()) return true;
-    // What it asked for will not come any more.
+    // Outstanding requests will not be answered any more.
     if (absl::IsFailedPrecondition(status) && HeardPhase() == proto::DONE) {
       Drop();
-      // Its session hears it, too.
+      // The session hears this, too.
       if (is_done()) Finish();
       return false;
     }
@@ -223,7 +226,7 @@ class ClientWorker : public WorkerProgram {
     return false;
   }
 
-  // By the client: its session may not have heard it yet.
+  // The phase that the client knows: the session may not have heard it yet.
   proto::JobPhase HeardPhase() {
     absl::MutexLock lock(&transport_.mutex());
     return client_.context()->state().phase();
@@ -266,7 +269,8 @@ class ClientWorker : public WorkerProgram {
     if (*found == client::Client::Variables::kWanted) return Give();
     has_variables_ = true;
     if (HasRows(job())) {
-      // In the order of the first variable's rows, which they equal.
+      // In the order of the rows of the first variable, which have the same
+      // values.
       row_ids_.resize(NumRows(job()));
       std::iota(row_ids_.begin(), row_ids_.end(), 0);
       now_.WantRows(0, row_ids_);
@@ -287,7 +291,7 @@ class ClientWorker : public WorkerProgram {
     });
   }
 
-  // Has all that it waits for.
+  // The worker has everything that it waits for.
   void OnAll() {
     has_all_ = true;
     if (is_done()) Finish();
@@ -355,7 +359,7 @@ class ClientWorker : public WorkerProgram {
     IsOk(slot->push->Contribute(contribution, next));
   }
 
-  // What became of it, if it was decided.
+  // The verdict on the push, if it was decided.
   std::optional<proto::Verdict> VerdictOn(Slot* slot) {
     const absl::StatusOr<Cluster::Outcome> outcome = slot->push->Await(Now());
     if (!IsOk(outcome.status())) return std::nullopt;
@@ -384,13 +388,14 @@ class ClientWorker : public WorkerProgram {
     });
   }
 
-  // A ticket that is for a newer step waits for its version.
+  // A ticket for a later step waits for its version.
   void TrainTicket() {
     if (ticket_->global_step <= now_.version) return TrainStep();
     Pull(ticket_->global_step, [this] { NextStep(); });
   }
 
-  // One seat is one exchange; of several none waits for another's verdict [S1].
+  // One seat is one exchange; with several seats, none waits for the verdict of
+  // another [S1].
   void TrainStep() {
     if (slots_.size() == 1) {
       TrainSeat(&slots_.front(), index_, &next_);
@@ -412,7 +417,7 @@ class ClientWorker : public WorkerProgram {
     }
     if (HasRows(job()) && now_.RowsOf(0) != now_.Of(0)) {
       world_->Violate(absl::StrCat("worker ", index_, " has read rows of ",
-                                   "another version than variables"));
+                                   "another version than its variables"));
     }
     const uint64_t step = now_.version.value();
     world_->Check(world_->oracle().OnComputed(slot->generation, slot->id, step,
@@ -441,9 +446,9 @@ class ClientWorker : public WorkerProgram {
       return Pull(now_.version.next(), [this] { NextStep(); });
     }
     if (next_.version <= now_.version) {
-      world_->Violate(absl::StrCat(
-          "worker ", index_, " has pushed for step ", now_.version.value(),
-          ", and is brought version ", next_.version.value()));
+      world_->Violate(absl::StrCat("worker ", index_, " has pushed for step ",
+                                   now_.version.value(), ", and gets version ",
+                                   next_.version.value()));
     }
     std::swap(now_, next_);
     NextStep();
@@ -467,7 +472,7 @@ class ClientWorker : public WorkerProgram {
     });
   }
 
-  // Waits until the push of the slot, if there is one, is applied.
+  // Waits until the push of the slot, if any, is applied.
   void Settle(Slot* slot, std::function<void()> next) {
     if (slot->push == nullptr) return next();
     When(*slot->push, [this, slot, next = std::move(next)] {
@@ -489,7 +494,7 @@ class ClientWorker : public WorkerProgram {
            [this, done] { SettleAll(done + 1); });
   }
 
-  // Values come with the verdict.
+  // Whether values come with the verdict.
   bool exchanges() const { return slots_.size() == 1; }
 
   void TrainOn(Slot* slot) {
@@ -524,17 +529,17 @@ class ClientWorker : public WorkerProgram {
   bool leaving_ = false;
   bool steps_down_ = false;
 
-  // Of all rows of the table.
+  // The ids of all rows of the table.
   std::vector<uint64_t> row_ids_;
   Parameters now_;
   Parameters next_;
   std::optional<Ticket> ticket_;
-  // `now_` is newer than the last push.
+  // Whether `now_` is newer than the last push.
   bool pulled_ = false;
   size_t turn_ = 0;
-  // Of the step's pushes, those whose verdict is known.
+  // The number of pushes of the step whose verdict is known.
   size_t num_told_ = 0;
-  // Handles go before what they write to.
+  // Handles are destroyed before the memory that they write to.
   std::vector<Slot> slots_;
   std::unique_ptr<client::Question<proto::DeclareResponse>> declare_;
   std::unique_ptr<client::Client::VariablesRequest> variables_;

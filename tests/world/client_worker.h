@@ -1,4 +1,5 @@
-// A worker that is the production client (client/client.h) and a user of it.
+// A worker that combines the production client (client/client.h) with a
+// simulated user of it.
 #ifndef HOLDFAST_TESTS_WORLD_CLIENT_WORKER_H_
 #define HOLDFAST_TESTS_WORLD_CLIENT_WORKER_H_
 
@@ -9,12 +10,12 @@
 
 namespace holdfast::sim {
 
-// Of one seat by ticket, of all its seats by step; in asynchronous jobs, with
-// as many pushes under way as the job says. The user computes gradients and
-// asks as worker/trainer does: what is sent when, and what is sent again, are
-// the client's own decisions, and so are sequences, tickets and pulls of one
-// version (docs/protocol/recovery.md, R7). Only the session, which is no part
-// of it, is the world's.
+// Fills one seat in jobs by ticket and all of its seats in jobs by step; in
+// asynchronous jobs, it has as many pushes under way as the job says. The user
+// computes gradients and makes the same calls as worker/trainer. What is sent
+// when, and what is sent again, is decided by the client, as are sequences,
+// tickets and pulls of one version (docs/protocol/recovery.md, R7). Only the
+// session, which is not part of the client, belongs to the world.
 std::unique_ptr<WorkerProgram> MakeClientWorker(World* world, Process process,
                                                 uint32_t index, uint64_t nonce);
 

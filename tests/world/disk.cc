@@ -10,10 +10,10 @@
 namespace holdfast::sim {
 namespace {
 
-// In place of a ps.
+// Used in place of a ps number.
 constexpr uint32_t kCoordinatorsView = 8;
 
-// Of all bytes.
+// The checksum of all values.
 uint32_t Checksum(const Disk::Share& share) {
   std::string bytes;
   for (const auto& [array, ranges] : share) {
@@ -38,7 +38,7 @@ std::vector<float> Copied(
 
 }  // namespace
 
-// ---- The coordinator's ----
+// ---- Requests of the coordinator ----
 
 class Disk::OpenedArchive : public Archive {
  public:
@@ -58,7 +58,7 @@ class Disk::OpenedArchive : public Archive {
     world_->Call(kCoordinator, kDisk, Disk::ReadManifest{name},
                  std::move(reply));
   }
-  // Not in the hands of the scheduler: nothing depends on it.
+  // Not left to the scheduler, because nothing depends on it.
   void WriteHistory(proto::History history, Reply<Done> reply) override {
     world_->disk().set_history(std::move(history));
     reply(Done());
@@ -85,7 +85,7 @@ class Disk::OpenedArchive : public Archive {
   World* const world_;
 };
 
-// A write that fails may have done its work.
+// A failed write may still have been executed.
 void Disk::Write(const std::function<void()>& write, Reply<Done> reply) {
   const DiskFault fault = world_->scheduler()->NextDiskFault(/*is_read=*/false);
   if (fault != DiskFault::kBeforeItIsDone) write();
@@ -159,7 +159,7 @@ void Disk::Do(const Disk::KeepBest& request, Reply<Done> reply) {
   Write([&] { best_.insert(name); }, std::move(reply));
 }
 
-// What the journal names as the best is there.
+// Keeps the checkpoints that the journal names as best.
 void Disk::Do(const Disk::RemoveOthersOfBest& request, Reply<Done> reply) {
   std::set<Name> kept;
   for (const proto::CheckpointName& name : journal_.best()) {
@@ -194,7 +194,7 @@ void Disk::Do(const Disk::RemoveOthers& request, Reply<Done> reply) {
   reply(Done());
 }
 
-// ---- A shard's ----
+// ---- Requests of a shard ----
 
 class Disk::OpenedShardDisk : public ShardDisk {
  public:
@@ -215,7 +215,7 @@ class Disk::OpenedShardDisk : public ShardDisk {
     ++wanted_->save;
     world_->scheduler()->Hurry(ShardNode(ps_), kSaveLane);
   }
-  // A byte each millisecond.
+  // Progress of one byte per millisecond.
   proto::DiskProgress SaveProgress() const override { return Since(saving_); }
   proto::DiskProgress LoadProgress() const override { return Since(loading_); }
 
@@ -228,7 +228,7 @@ class Disk::OpenedShardDisk : public ShardDisk {
     request.wanted = wanted_;
     world_->scheduler()->Hurry(ShardNode(ps_), kLoadLane);
     world_->Call(ShardNode(ps_), kDisk, request, std::move(reply));
-    // First values are not read.
+    // First values are not read from disk.
     if (!options.checkpoint.has_value()) {
       world_->scheduler()->Hurry(ShardNode(ps_), kLoadLane);
     }
@@ -245,17 +245,18 @@ class Disk::OpenedShardDisk : public ShardDisk {
   World* const world_;
   const uint32_t ps_;
   const std::shared_ptr<Wanted> wanted_ = std::make_shared<Wanted>();
-  // When the last of each began.
+  // When the last save and the last load began.
   absl::Time saving_;
   absl::Time loading_;
 };
 
-// What nobody needs may be written all the same.
+// A share that is no longer wanted may be written all the same.
 void Disk::Do(const Disk::SaveShare& request, Reply<proto::DataFile> reply) {
   const DiskFault fault = world_->scheduler()->NextDiskFault(/*is_read=*/false);
   const bool abandoned =
       request.number != request.wanted->save && world_->Random(2) > 0;
-  absl::StatusOr<proto::DataFile> saved = absl::AbortedError("nobody needs it");
+  absl::StatusOr<proto::DataFile> saved =
+      absl::AbortedError("it is no longer wanted");
   if (!abandoned && fault != DiskFault::kBeforeItIsDone) {
     saved = Save(request.name, request.ps, *request.snapshot);
   }
@@ -301,9 +302,9 @@ absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
   const std::string& name = to->declared().name();
   const size_t num_floats = to->floats(EmbeddingTable::Kind::kRow);
   const size_t row_bytes = sizeof(RowHeader) + num_floats * sizeof(float);
-  // By id, as in the newest that has it.
+  // Rows by id, each from the newest checkpoint that has it.
   std::map<uint64_t, const char*> rows;
-  // Of those that have been looked at, one has all rows.
+  // Buckets of which a checkpoint looked at so far has all rows.
   std::set<uint32_t> done;
   for (const Checkpoint* const link : links) {
     const uint32_t num_ps = link->manifest.files_size();
@@ -402,7 +403,7 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   return ShardState{*std::move(store), *std::move(tables)};
 }
 
-// ---- All ----
+// ---- Disk ----
 
 Disk::Disk(World* world) : world_(world) { journal_.set_directory_nonce(77); }
 
@@ -421,7 +422,8 @@ bool Disk::MayBeRead(const Name& name) const {
                       });
 }
 
-// Only where another stands before it: with none to fall back on the job fails.
+// Only for a checkpoint that has another before it: with none to fall back on,
+// the job fails.
 bool Disk::IsUnreadable(const Name& name, uint32_t ps) {
   if (unreadable_of_1000_ == 0) return false;
   const auto [drawn, is_new] = unreadable_.try_emplace({name, ps}, false);
@@ -432,7 +434,7 @@ bool Disk::IsUnreadable(const Name& name, uint32_t ps) {
   const Name before = NameOf(kept[kept.size() - 2]);
   if (!IsWhole(name) || !IsWhole(before) || !MayBeRead(before)) return false;
   drawn->second = world_->scheduler()->Happens(unreadable_of_1000_);
-  // That one has to be read, then.
+  // The one before it must be readable, then.
   for (uint32_t any = 0; drawn->second && any <= kCoordinatorsView; ++any) {
     unreadable_[{before, any}] = false;
   }
@@ -452,7 +454,7 @@ absl::Status Disk::CheckFiles(const Checkpoint& checkpoint,
     if (file == checkpoint.files.end() ||
         file->second.file.index_crc32c() != manifest.files(ps).index_crc32c()) {
       return absl::DataLossError(
-          absl::StrCat("share ", ps, " is not there as it was written"));
+          absl::StrCat("share ", ps, " is missing or not as it was written"));
     }
   }
   return absl::OkStatus();
@@ -472,7 +474,7 @@ absl::StatusOr<std::vector<const Disk::Checkpoint*>> Disk::LinksOf(
     const auto found = checkpoints_.find(NameOf(link->checkpoint()));
     if (found == checkpoints_.end() || !found->second.complete ||
         found->second.manifest_damaged) {
-      return absl::DataLossError("a checkpoint that it needs is not there");
+      return absl::DataLossError("a checkpoint that it depends on is missing");
     }
     links.push_back(&found->second);
   }

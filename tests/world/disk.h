@@ -1,4 +1,4 @@
-// A checkpoint directory in memory, which all processes of a world see.
+// A checkpoint directory in memory that all processes of a world share.
 #ifndef HOLDFAST_TESTS_WORLD_DISK_H_
 #define HOLDFAST_TESTS_WORLD_DISK_H_
 
@@ -21,23 +21,25 @@
 
 namespace holdfast::sim {
 
-// What is asked of it are messages (World::Call), so that schedulers decide
-// when each is done, when it is answered, and which fail; what is done is done
-// whole. A process that dies between leaves what it wrote without knowing it.
+// Requests to the disk are messages (World::Call), so that schedulers decide
+// when each one is executed, when it is answered, and which ones fail. A
+// request is executed as a whole. A process that dies before it hears the
+// answer leaves behind what it wrote without knowing it.
 class Disk {
  public:
-  // By generation and step.
+  // A checkpoint, named by its generation and step.
   using Name = std::pair<uint64_t, uint64_t>;
   static Name NameOf(const proto::CheckpointName& name) {
     return {name.generation(), name.step()};
   }
-  // By variable and slot, 0 for the values; then by first element.
+  // Variable and slot; slot 0 is the values. A Share maps it to arrays by first
+  // element.
   using Arrays = std::pair<std::string, uint32_t>;
   using Share = std::map<Arrays, std::map<uint64_t, std::vector<float>>>;
 
   explicit Disk(World* world);
 
-  // The ways of one process to the disk.
+  // One process's access to the disk.
   std::unique_ptr<Archive> OpenArchive();
   std::unique_ptr<ShardDisk> OpenShardDisk(uint32_t ps);
 
@@ -45,32 +47,33 @@ class Disk {
   const proto::History& history() const { return history_; }
   void set_history(proto::History history) { history_ = std::move(history); }
   bool HasInJournal(const Name& name) const;
-  // Complete, and as it was written.
+  // Whether the checkpoint is complete and undamaged.
   bool IsWhole(const Name& name) const;
-  // Spoils a share of it, or its manifest.
+  // Damages a share of the checkpoint, or its manifest.
   void Damage(const Name& name, bool manifest);
   bool damaged_any() const { return damaged_any_; }
   // The greatest step of a checkpoint that the journal has ever named.
   uint64_t durable_step() const { return durable_step_; }
-  // What it holds of all elements. It must be complete.
+  // The values of all elements in a checkpoint, which must be complete.
   std::map<Arrays, std::vector<float>> Read(const Name& name) const;
   const proto::Manifest& manifest(const Name& name) const {
     return checkpoints_.at(name).manifest;
   }
-  // Of 1000 checkpoints, those that a ps cannot read although they are whole: a
-  // bad sector, or a stale view.
+  // How many of 1000 intact checkpoints a ps cannot read, as with a bad sector
+  // or a stale view.
   void set_unreadable(int of_1000) { unreadable_of_1000_ = of_1000; }
-  // No ps was ever refused it as unreadable.
+  // True if no ps was ever refused the checkpoint as unreadable.
   bool MayBeRead(const Name& name) const;
-  // Taken off the journal as unreadable, and removed all the same.
+  // Whether a checkpoint that was dropped from the journal as unreadable was
+  // removed nevertheless.
   bool destroyed_any() const { return destroyed_any_; }
   size_t num_set_aside() const { return aside_.size(); }
-  // Complete or not.
+  // The number of checkpoints, complete or not.
   size_t num_checkpoints() const { return checkpoints_.size(); }
 
-  // ---- What it is asked for ----
+  // ---- Requests ----
 
-  // What one node asks by one lane is done in order.
+  // The requests of a node in one lane are executed in order.
   static constexpr int kArchiveLane = 0;
   static constexpr int kSaveLane = 1;
   static constexpr int kLoadLane = 2;
@@ -95,7 +98,7 @@ class Disk {
   struct RemoveOthers {
     std::optional<Name> spared;
   };
-  // Of one process: which of its requests is wanted yet.
+  // The requests of one process that are still wanted.
   struct Wanted {
     uint64_t save = 0;
     uint64_t load = 0;
@@ -129,9 +132,9 @@ class Disk {
   struct File {
     proto::DataFile file;
     Share share;
-    // By table and bucket: rows as they are written.
+    // Rows in the format in which they are written, by table and bucket.
     std::map<std::string, std::map<uint32_t, std::string>> rows;
-    // Tables of which only what has changed is there.
+    // Tables of which only the changed rows are present.
     std::set<std::string> changes;
     bool damaged = false;
   };
@@ -147,19 +150,21 @@ class Disk {
                                   uint32_t ps);
   proto::DataFile Save(const Name& name, uint32_t ps,
                        const ShardSnapshot& snapshot);
-  // The rows of one table that `to` has the buckets of. `links`: the
-  // checkpoints that have them, the newest first.
+  // Reads the rows of one table in the buckets that `to` has. `links`: the
+  // checkpoints that have them, newest first.
   static absl::Status LoadRows(const std::vector<const Checkpoint*>& links,
                                EmbeddingTable* to);
-  // A checkpoint and what it needs, the newest first. Errors: DATA_LOSS.
+  // The checkpoint and those it depends on, newest first. Errors: DATA_LOSS.
   absl::StatusOr<std::vector<const Checkpoint*>> LinksOf(
       const Checkpoint& checkpoint) const;
-  // Has every share of `files` as they were written.
+  // OK if `checkpoint` has all shares that `manifest` names, as they were
+  // written. Errors: DATA_LOSS.
   absl::Status CheckFiles(const Checkpoint& checkpoint,
                           const proto::Manifest& manifest) const;
-  // Whether ps `ps` can never read it.
+  // Whether the checkpoint is permanently unreadable for this ps.
   bool IsUnreadable(const Name& name, uint32_t ps);
-  // Before `next` takes the journal's place.
+  // Called before `next` replaces the journal: notes its last checkpoint if
+  // `next` drops it.
   void NoteDropped(const proto::Journal& next);
 
   World* const world_;
@@ -168,14 +173,14 @@ class Disk {
   proto::History history_;
   std::map<Name, Checkpoint> checkpoints_;
   std::map<Name, Checkpoint> aside_;
-  // In the folder of the best.
+  // Checkpoints in the folder of the best ones.
   std::set<Name> best_;
-  // Taken off the journal from its end.
+  // Checkpoints that were dropped from the end of the journal.
   std::set<Name> dropped_;
   bool destroyed_any_ = false;
   bool damaged_any_ = false;
   uint64_t durable_step_ = 0;
-  // By checkpoint and ps: drawn when it is first read.
+  // Whether a ps cannot read a checkpoint; drawn when it first reads it.
   std::map<std::pair<Name, uint32_t>, bool> unreadable_;
 };
 

@@ -17,8 +17,8 @@ namespace {
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
 constexpr absl::Duration kLongestEvaluation = absl::Seconds(2);
 
-// One call at a time. What it is told of another life, or of a checkpoint that
-// the job has gone back behind, is no error.
+// Makes one call at a time. An answer about another life, or about a checkpoint
+// that the job has rolled back past, is not an error.
 class Evaluator : public WorkerProgram {
  public:
   Evaluator(World* world, Process process, uint64_t nonce)
@@ -31,7 +31,8 @@ class Evaluator : public WorkerProgram {
                     if (!std::exchange(joined_, true)) Ask();
                   },
                   [](const proto::RenewLeaseResponse&) {},
-                  // Another has its place: its supervisor starts it again.
+                  // Another process has its place: its supervisor starts it
+                  // again.
                   [this](const absl::Status&) {
                     world_->Exit(process_, /*for_good=*/false);
                   }}) {}
@@ -103,7 +104,7 @@ class Evaluator : public WorkerProgram {
   Session session_;
   bool joined_ = false;
   bool leaving_ = false;
-  // To be reported.
+  // The result to report.
   proto::ReportEvaluationRequest found_;
 };
 

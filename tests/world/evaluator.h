@@ -10,8 +10,8 @@
 
 namespace holdfast::sim {
 
-// Whatever its place among the processes, it is /job:evaluator/task:0. What it
-// finds of a version is LossOf.
+// It is /job:evaluator/task:0, whatever its process. Its loss for a version is
+// LossOf.
 std::unique_ptr<WorkerProgram> MakeEvaluator(World* world, Process process,
                                              uint64_t nonce);
 

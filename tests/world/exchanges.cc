@@ -10,7 +10,7 @@
 
 namespace holdfast::sim {
 
-// Lives as long as somebody is to answer it.
+// Lives until its last request has been answered.
 class Exchanges::Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(World* world, const PushPull& call, Reply<PushPullReply> reply)

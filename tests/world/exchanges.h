@@ -1,4 +1,4 @@
-// What runs the calls of PushPull at the only ps of a job.
+// Runs the PushPull calls at the only ps of a job.
 #ifndef HOLDFAST_TESTS_WORLD_EXCHANGES_H_
 #define HOLDFAST_TESTS_WORLD_EXCHANGES_H_
 
@@ -8,8 +8,9 @@
 
 namespace holdfast::sim {
 
-// As ps_server/service/push_pull.h does it in a daemon. What an exchange says
-// to shard and coordinator, and hears, are messages within ps 0.
+// Works as ps_server/service/push_pull.h does in a daemon. The messages that an
+// exchange sends to the shard and the coordinator, and their answers, stay
+// within ps 0.
 class Exchanges {
  public:
   // `world` must outlive this object.

@@ -30,7 +30,7 @@ Batch BatchOfTicket(const Job& job, uint64_t ticket) {
 
 namespace {
 
-// Whether a batch uses a row. The batches of one step use the same ones.
+// Whether a batch uses a row. All batches of one step use the same rows.
 bool Touches(const Batch& batch, uint64_t row) {
   const uint64_t kind = batch.number % 5;
   return kind == 4 || kind % 2 != row % 2;

@@ -1,4 +1,4 @@
-// What is in flight in a simulated world, as data.
+// The messages in flight in a simulated world, as data.
 #ifndef HOLDFAST_TESTS_WORLD_MESSAGE_H_
 #define HOLDFAST_TESTS_WORLD_MESSAGE_H_
 
@@ -25,15 +25,15 @@ namespace holdfast::sim {
 
 class World;
 
-// What gets messages and is deterministic in them. A worker's is that of its
-// process.
+// A party that receives messages and reacts to them deterministically. A worker
+// is the node of its process.
 using Node = int;
 inline constexpr uint32_t kMaxPs = 3;
 inline constexpr Node kCoordinator = 0;
 inline constexpr Node ShardNode(uint32_t ps) { return 1 + ps; }
 inline constexpr Node kDisk = 1 + kMaxPs;
 inline constexpr Node kOperator = kDisk + 1;
-// Of ps 0: what runs calls of PushPull.
+// The part of ps 0 that runs PushPull calls.
 inline constexpr Node kExchanges = kOperator + 1;
 inline constexpr Node kFirstWorker = kExchanges + 1;
 
@@ -45,10 +45,10 @@ struct PushPull {
   std::vector<TensorPiece> tensors;
 };
 
-// ---- The messages that there are ----
+// ---- The messages ----
 
-// Where a request goes: the type of its answer, the machine that takes it, and
-// how. By the type of the request, a line each.
+// Maps the type of a request to the type of its answer, the machine that takes
+// it, and the method to call. One line for each type.
 template <typename Request>
 struct Rpc;
 
@@ -170,7 +170,7 @@ template <typename T>
 inline constexpr bool kIsProto =
     std::is_base_of_v<google::protobuf::Message, T>;
 
-// Of the method that takes it.
+// The name of the method that takes a request.
 template <typename Request>
 const std::string& NameOf() {
   static const auto* const kName = [] {
@@ -184,7 +184,7 @@ const std::string& NameOf() {
   return *kName;
 }
 
-// As data: null where a message is of no type of proto/.
+// The message as a protobuf; null if its type is not in proto/.
 template <typename T>
 const google::protobuf::Message* BodyOf(const T& message) {
   if constexpr (kIsProto<T>) {
@@ -194,7 +194,7 @@ const google::protobuf::Message* BodyOf(const T& message) {
   }
 }
 
-// As `T`, if it is one.
+// `message` as a `T`; null if it is of another type.
 template <typename T>
 const T* As(const google::protobuf::Message& message) {
   return message.GetDescriptor() == T::descriptor()
@@ -202,7 +202,7 @@ const T* As(const google::protobuf::Message& message) {
              : nullptr;
 }
 
-// Bytes of tensors that a message brings, or asks for.
+// The bytes of tensors that a message carries or asks for.
 template <typename T>
 uint64_t TensorBytes(const T& message) {
   return 0;
@@ -210,7 +210,7 @@ uint64_t TensorBytes(const T& message) {
 inline uint64_t TensorBytes(const std::vector<TensorPiece>& tensors) {
   uint64_t bytes = 0;
   for (const TensorPiece& piece : tensors) {
-    // Rows are not lent, and cut as small as they can be.
+    // Rows are never lent, and are cut into parts as small as possible.
     if (!piece.rows.has_value()) bytes += piece.data.size();
   }
   return bytes;
@@ -247,34 +247,37 @@ class Message {
  public:
   virtual ~Message() = default;
 
-  // Hands it to its node; an answer to one that has died goes nowhere.
+  // Delivers the message to its node. An answer to a node that has died is
+  // dropped.
   virtual void Deliver(World* world) = 0;
-  // The caller hears `status` in its place. Of a request: an answer is on its
-  // way from here on.
+  // The caller gets `status` instead of the answer. For a request, this puts an
+  // answer in flight.
   virtual void Fail(World* world, const absl::Status& status) = 0;
-  // Of a request: one that arrives, and whose answer goes nowhere.
+  // For a request: a copy whose answer is dropped.
   virtual std::unique_ptr<Message> Repeat() const = 0;
-  // For people; null where it is of no type of proto/, or an error.
+  // For printing. body() is null for errors and if the type is not in proto/.
   virtual const google::protobuf::Message* body() const = 0;
   virtual std::string Text() const = 0;
-  // As TensorBytes.
+  // See TensorBytes.
   virtual uint64_t tensor_bytes() const = 0;
 
-  // Unlike for each in a world.
+  // Unique within the world.
   uint64_t serial = 0;
-  // Of the content and all that led to it.
+  // A hash of the content and of everything that led to it.
   uint64_t id = 0;
   Node from = kCoordinator;
   Node to = kCoordinator;
   const std::string* rpc = nullptr;
   bool is_request = true;
-  // How long the chain of messages is that led to it, and the place among those
-  // that its sender sent.
+  // The length of the chain of messages that led to this one, and its position
+  // among the messages of its sender.
   uint64_t depth = 0;
   uint64_t order = 0;
-  // It was repeated, or given up by its caller: outlives connections.
+  // Whether the message was repeated, or given up by its caller. Such a message
+  // outlives connections.
   bool stray = false;
-  // The scheduler's: quiet moments that have to pass before it arrives.
+  // Set by the scheduler: the number of quiet moments that must pass before the
+  // message arrives.
   int hold = 0;
 };
 
@@ -288,11 +291,11 @@ class OpenCall {
   Node to = kCoordinator;
   const std::string* rpc = nullptr;
   int from_life = 0;
-  // The life of `to` that has taken it; 0: none yet.
+  // The life of `to` that has taken the call; 0 if none has.
   int taken_by = 0;
-  // An answer is in flight, or has come.
+  // Whether an answer is in flight or has arrived.
   bool answered = false;
-  // What a scheduler has in mind for the answer.
+  // What the scheduler has decided about the answer.
   bool answer_is_lost = false;
   bool answer_is_held = false;
 };

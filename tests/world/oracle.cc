@@ -51,8 +51,8 @@ const Values* Oracle::ValuesAt(const Cut& cut) const {
 
 // ---- Lines of generations ----
 
-// What was step v of generation g may have been made in an earlier one, whose
-// checkpoint g went on from.
+// Step v of generation g may have been made in an earlier generation, from
+// whose checkpoint g resumed.
 Oracle::Cut Oracle::Origin(Cut cut) const {
   for (;;) {
     const auto origin = origins_.find(cut.first);
@@ -101,7 +101,7 @@ std::string Oracle::OnRestore(const proto::RestoreRequest& request,
                           disk.journal().declaration().total_steps()) {
     return absl::StrCat("generation ", generation, " begins with ",
                         request.declaration().total_steps(),
-                        " steps, and the journal has another declaration");
+                        " steps, but the journal has another declaration");
   }
   const auto& kept = disk.journal().checkpoints();
   if (origin.has_value() &&
@@ -110,8 +110,9 @@ std::string Oracle::OnRestore(const proto::RestoreRequest& request,
                         " does not begin with the journal's last checkpoint");
   }
   if (!origin.has_value() && !kept.empty()) {
-    return absl::StrCat("generation ", generation,
-                        " begins anew, and the journal has a checkpoint");
+    return absl::StrCat(
+        "generation ", generation,
+        " begins with first values, but the journal has a checkpoint");
   }
   if (job_.asynchronous()) return "";
   if (!origin.has_value()) {
@@ -121,7 +122,7 @@ std::string Oracle::OnRestore(const proto::RestoreRequest& request,
   const auto saved = history_.find(*origin);
   if (saved == history_.end()) {
     return absl::StrCat("generation ", generation,
-                        " begins with a checkpoint that nobody has made");
+                        " begins with a checkpoint that was never made");
   }
   history_.emplace(Cut{generation, origin->second}, State(saved->second));
   return "";
@@ -180,8 +181,8 @@ std::string Oracle::CheckRateIsKept(uint64_t step, const Disk& disk) const {
       return "";
     }
   }
-  return absl::StrCat("that the learning rate changes at step ", step,
-                      " was told, and is not in the journal");
+  return absl::StrCat("the change of the learning rate at step ", step,
+                      " was confirmed, but is not in the journal");
 }
 
 void Oracle::MakeStep(const std::vector<Batch>& batches, float rate,
@@ -250,7 +251,7 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
   const Cut cut = {generation, request.step()};
   const auto before = history_.find(cut);
   if (before == history_.end()) {
-    return absl::StrCat("Commit of ", Text(cut), ", before the one before");
+    return absl::StrCat("Commit of ", Text(cut), ", before its predecessor");
   }
   Contributions all(request.contributions().begin(),
                     request.contributions().end());
@@ -264,12 +265,13 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
                             a.weight() == b.weight() && a.share() == b.share();
                    }) &&
         history_.at({generation, request.step() + 1}).rates.back() == rate;
-    return same ? "" : absl::StrCat(Text(cut), " was made of others before");
+    return same ? ""
+                : absl::StrCat(Text(cut), " was made of other pushes before");
   }
   if (all.empty()) return absl::StrCat(Text(cut), " is empty");
   if (const auto stop = stop_asked_.find(generation);
       stop != stop_asked_.end() && request.step() > stop->second) {
-    return absl::StrCat(Text(cut), " was opened in a job that stops");
+    return absl::StrCat(Text(cut), " was opened in a job that is stopping");
   }
   const bool is_last = request.step() + 1 == job_.steps();
   if (all.size() > job_.n() || (all.size() < job_.n() && !job_.continues() &&
@@ -290,7 +292,7 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
     const auto told = told_[generation].find(push);
     if (told != told_[generation].end() && told->second != proto::ACCEPTED) {
       return absl::StrCat("Commit of ", Text(generation, push),
-                          ", which was told that it does not count");
+                          ", whose worker was told that it does not count");
     }
     if (!accepted_[generation].insert(push).second) {
       return absl::StrCat(Text(generation, push), " counts twice");
@@ -320,12 +322,12 @@ std::string Oracle::OnComputed(uint64_t generation, const PushId& push,
   const auto known = history_.find({generation, version});
   if (known == history_.end()) {
     return absl::StrCat(Text(generation, push), " is of version ", version,
-                        ", which nobody has made");
+                        ", which was never made");
   }
   if (values != known->second.values ||
       loss_scale != known->second.loss_scale) {
-    return absl::StrCat(Text(generation, push), " is said to be of version ",
-                        version, ", and is not");
+    return absl::StrCat(Text(generation, push), " claims to be of version ",
+                        version, ", but is not");
   }
   return "";
 }
@@ -344,7 +346,7 @@ std::string Oracle::OnVerdict(uint64_t generation, const PushId& push,
   }
   return absl::StrCat(Text(generation, push), " was told ",
                       proto::Verdict_Name(verdict),
-                      ", and is not what was committed");
+                      ", which differs from what was committed");
 }
 
 // ---- Asynchronous ----
@@ -360,7 +362,7 @@ std::string Oracle::OnTicket(uint64_t generation, const PushId& push,
   }
   if (is_new && stop_asked_.count(generation) > 0) {
     return absl::StrCat("ticket ", ticket,
-                        " is handed out in a job that stops");
+                        " is handed out in a job that is stopping");
   }
   if (!is_new || !job_.asynchronous()) return "";
   auto& holders = holders_[ticket];
@@ -379,13 +381,13 @@ std::string Oracle::Decode(const float* row, Made* made) const {
     const auto holders = holders_.find(ticket);
     if (holders == holders_.end() || attempt < 0 ||
         static_cast<size_t>(attempt) >= holders->second.size()) {
-      return absl::StrCat("nobody has given ", c, " for ticket ", ticket);
+      return absl::StrCat("no push has given ", c, " for ticket ", ticket);
     }
     const auto& [generation, push] = holders->second[attempt];
     const Given& given = given_.at(generation).at(push);
     if (given.clip_factor != c ||
         row[2 * ticket + 1] != c * std::ldexp(1.0f, 2 * given.attempt)) {
-      return absl::StrCat("ticket ", ticket, " was applied otherwise than by ",
+      return absl::StrCat("ticket ", ticket, " was not applied as given by ",
                           Text(generation, push), ": ", c);
     }
     made->pushes.push_back(&given);
@@ -399,7 +401,7 @@ std::string Oracle::CheckRows(const std::string& variable, const float* values,
   std::vector<Given> counted;
   for (const Given* given : made.pushes) counted.push_back(*given);
   const std::vector<float> expected = MadeOf(job_, counted).at(variable);
-  // All rows are the same.
+  // All rows have the same values.
   if (size > expected.size() || !Same(values, expected.data(), size)) {
     return absl::StrCat(variable, " is not made of the pushes of ", kTickets);
   }
@@ -441,7 +443,7 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
       values.resize(piece.data.size() / sizeof(float));
       piece.data.CopyTo(values.data());
       if (values.size() > row) return error("several rows");
-      // A client that reads in parts may get each of another version.
+      // A client that reads in parts may get them from different versions.
       if (values.size() < row) return "";
       const std::string broken = Decode(values.data(), &made);
       if (!broken.empty()) return error(broken);
@@ -449,7 +451,8 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
         return error("its rows are made of different pushes");
       }
     }
-    // After a change of their number a ps may have a row of others only.
+    // After a change of the number of ps, a ps may have only rows of other
+    // variables.
     if (is_first) return "";
     bool some_give_nothing = false;
     for (const auto& [generation, pushes] : given_) {
@@ -481,7 +484,7 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
     return "";
   }
   const auto known = history_.find(cut);
-  if (known == history_.end()) return error("nobody has made it");
+  if (known == history_.end()) return error("it was never made");
   std::vector<float> values;
   for (size_t i = 0; i < reply.tensors.size(); ++i) {
     const TensorPiece& piece = reply.tensors[i];
@@ -497,10 +500,9 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
         known->second.values.at(piece.variable);
     if (piece.begin + values.size() > expected.size() ||
         !Same(values.data(), &expected[piece.begin], values.size())) {
-      return error(piece.variable,
-                   " is not what its steps make: ", absl::StrJoin(values, " "),
-                   ", expected ", absl::StrJoin(expected, " "), " from ",
-                   piece.begin);
+      return error(piece.variable, " is not the result of its steps: ",
+                   absl::StrJoin(values, " "), ", expected ",
+                   absl::StrJoin(expected, " "), " from ", piece.begin);
     }
   }
   if (reply.loss_scale != known->second.loss_scale) {
@@ -513,7 +515,7 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
 
 std::string Oracle::CheckSynchronous(const Disk& disk, const Cut& name) const {
   const auto known = history_.find(name);
-  if (known == history_.end()) return "nobody has made it";
+  if (known == history_.end()) return "it was never made";
   const State& state = known->second;
   const auto saved = disk.Read(name);
   for (const auto* arrays : {&state.values, &state.slots}) {
@@ -523,24 +525,23 @@ std::string Oracle::CheckSynchronous(const Disk& disk, const Cut& name) const {
       if (found == saved.end() || found->second.size() != expected.size() ||
           !Same(found->second.data(), expected.data(), expected.size())) {
         return absl::StrCat(variable, slot == 1 ? " (slot)" : "",
-                            " is not what its steps make");
+                            " is not the result of its steps");
       }
     }
   }
   for (size_t step = 0; step < state.rates.size(); ++step) {
     if (state.rates[step] != RateAt(disk.journal(), step)) {
       return absl::StrCat("step ", step, " was made with the learning rate ",
-                          state.rates[step],
-                          ", which the journal does not say");
+                          state.rates[step], ", which is not in the journal");
     }
   }
   const proto::Manifest& manifest = disk.manifest(name);
   if (manifest.position().loss_scale() != state.loss_scale ||
       manifest.position().steps_at_loss_scale() != state.steps_at_loss_scale) {
-    return "another loss scale";
+    return "the loss scale differs";
   }
   if (job_.by_ticket() && SpentBy(manifest.position()) != state.spent) {
-    return "its position has other tickets than its steps";
+    return "the tickets of its position differ from those of its steps";
   }
   return "";
 }
@@ -563,7 +564,7 @@ std::string Oracle::CheckAsynchronous(const Disk& disk, const Cut& name,
     for (const Given* given : made->pushes) applied.insert(given->ticket);
     for (const uint64_t ticket : spent) {
       if (applied.erase(ticket) > 0) continue;
-      // Then one that gives nothing has it.
+      // Then a push that gives nothing must have it.
       const auto holders = holders_.find(ticket);
       const bool gives_nothing =
           holders != holders_.end() &&
@@ -573,18 +574,19 @@ std::string Oracle::CheckAsynchronous(const Disk& disk, const Cut& name,
                                0;
                       });
       if (!gives_nothing) {
-        return absl::StrCat("ticket ", ticket, " is spent, and not in row ",
+        return absl::StrCat("ticket ", ticket, " is spent, but not in row ",
                             begin / row);
       }
     }
     if (!applied.empty()) {
       return absl::StrCat("tickets ", absl::StrJoin(applied, " "),
-                          " are in row ", begin / row, ", and not spent");
+                          " are in row ", begin / row, ", but not spent");
     }
   }
   for (const auto& [generation, push] : made->by) {
     if (!Holds(generation, name)) {
-      return absl::StrCat(Text(generation, push), " is of another line");
+      return absl::StrCat(Text(generation, push),
+                          " is of another line of generations");
     }
   }
   for (const auto& [array, values] : saved) {
@@ -600,7 +602,7 @@ std::string Oracle::CheckCheckpoint(const Disk& disk, const Cut& name) const {
   const proto::Manifest& manifest = disk.manifest(name);
   std::string broken;
   if (!disk.IsWhole(name)) {
-    broken = "it is not whole";
+    broken = "it is incomplete or damaged";
   } else if (manifest.position().step() != name.second ||
              (manifest.finished() &&
               name.second != job_.ends_at.value_or(
@@ -629,8 +631,9 @@ std::string Oracle::CheckJournal(const Disk& disk) const {
     before = name;
     if (disk.damaged_any()) continue;
     if (!disk.IsWhole(name)) {
-      return absl::StrCat("the journal names a checkpoint that is not whole: ",
-                          Text(name));
+      return absl::StrCat(
+          "the journal names a checkpoint that is incomplete or damaged: ",
+          Text(name));
     }
     std::string broken = CheckCheckpoint(disk, name);
     if (!broken.empty()) return broken;
@@ -646,7 +649,7 @@ void Oracle::OnStopAsked(uint64_t generation, uint64_t open_step) {
 
 std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
                                  uint64_t step) {
-  // One that was finished before stays so.
+  // A job that was finished before stays finished.
   if (disk.journal().finished() &&
       step != disk.journal().declaration().total_steps()) {
     return "the journal says that it is finished";
@@ -655,11 +658,11 @@ std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
   const Cut end =
       kept.empty() ? Cut{generation, 0} : Disk::NameOf(*kept.rbegin());
   if (end.second != step) {
-    return absl::StrCat("the journal goes on from ", Text(end));
+    return absl::StrCat("the journal resumes from ", Text(end));
   }
   for (const auto& [cut, contributions] : steps_) {
     if (cut.first == generation && cut.second >= step) {
-      return absl::StrCat(Text(cut), " was made behind it");
+      return absl::StrCat(Text(cut), " was made after it");
     }
   }
   stopped_.insert(generation);
@@ -675,7 +678,7 @@ std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
     if (given.accepted && given.clip_factor != 0 &&
         in.count({generation, push}) == 0) {
       return absl::StrCat(Text(generation, push),
-                          " was told ACCEPTED, and is not in it");
+                          " was told ACCEPTED, but is not in it");
     }
   }
   return "";
@@ -684,7 +687,8 @@ std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
 std::string Oracle::CheckFinalState(const proto::Journal& journal,
                                     const State& state) const {
   if (job_.by_ticket()) {
-    // With fewer workers steps are made of fewer, and their number stays.
+    // With fewer workers, steps are made of fewer contributions, and the number
+    // of steps stays.
     if (state.spent.size() < job_.tickets() && !job_.continues()) {
       return absl::StrCat("tickets that count: ",
                           absl::StrJoin(state.spent, " "));
@@ -692,7 +696,7 @@ std::string Oracle::CheckFinalState(const proto::Journal& journal,
     return "";
   }
   if (job_.n() < job_.m() || job_.continues()) return "";
-  // The one right answer, that of a single process.
+  // The only correct result, that of a single process.
   State expected = Initial();
   for (uint64_t step = 0; step < job_.end(); ++step) {
     std::vector<Batch> batches;
@@ -702,12 +706,12 @@ std::string Oracle::CheckFinalState(const proto::Journal& journal,
     MakeStep(batches, RateAt(journal, step), &expected);
   }
   if (state.values != expected.values || state.slots != expected.slots) {
-    return "the job did not end with the one right answer";
+    return "the job did not end with the only correct result";
   }
   return "";
 }
 
-// What anybody was told of a push is what became of it.
+// Checks that every verdict that was reported is what became of the push.
 std::string Oracle::CheckVerdicts(const Disk& disk, const Cut& end,
                                   bool damaged) const {
   Made made;
@@ -728,7 +732,7 @@ std::string Oracle::CheckVerdicts(const Disk& disk, const Cut& end,
       }
       if (is_final && in.count({generation, push}) == 0) {
         return absl::StrCat(Text(generation, push),
-                            " was told ACCEPTED, and does not count");
+                            " was told ACCEPTED, but does not count");
       }
     }
   }
@@ -752,7 +756,7 @@ std::string Oracle::CheckFinal(const Disk& disk) const {
       if (origins_.count(generation) == 0) continue;
       if (!IsOnLine({generation, step}, end)) {
         return absl::StrCat(Text(Cut{generation, step}),
-                            " was told to be final, and is not in the end");
+                            " was reported as final, but is not in the end");
       }
     }
   }

@@ -1,4 +1,4 @@
-// Knows what the promises say that everything has to be.
+// Knows what every value and message must be if all promises are kept.
 #ifndef HOLDFAST_TESTS_WORLD_ORACLE_H_
 #define HOLDFAST_TESTS_WORLD_ORACLE_H_
 
@@ -21,14 +21,14 @@ namespace holdfast::sim {
 
 class Disk;
 
-// Synchronous: the values of a version follow from the Commits of its
-// generation and from what that began with, and are computed here apart from
-// the store: one loop over all elements, the mean (or sum) in the order of S,
-// TensorFlow's momentum.
+// Synchronous jobs: the values of a version follow from the Commits of its
+// generation and from the state with which that generation began. They are
+// computed here independently of the store: one loop over all elements, the
+// mean (or sum) in the order of S, and TensorFlow's momentum.
 //
-// Asynchronous: the values tell which pushes they are made of (job.h).
+// Asynchronous jobs: the values show which pushes they are made of (job.h).
 //
-// Each check returns what promise is broken; empty: none.
+// Each check returns the promise that is broken, or an empty string.
 class Oracle {
  public:
   // A version: its generation and step.
@@ -41,61 +41,64 @@ class Oracle {
 
   std::string OnRestore(const proto::RestoreRequest& request, const Disk& disk);
   std::string OnCommit(const proto::CommitRequest& request);
-  // An answer holds this ticket, for the first time or again.
+  // An answer carries this ticket, for the first time or again.
   std::string OnTicket(uint64_t generation, const PushId& push,
                        uint64_t ticket);
-  // Somebody is told that steps up to `step` of the generation are final.
+  // A node is told that steps up to `step` of the generation are final.
   void OnDurable(uint64_t generation, uint64_t step);
-  // What a shard reads out, whole slices of it, and rows.
+  // Checks what a shard returns: whole slices, and rows.
   std::string CheckPulled(uint32_t ps, const proto::PullRequest& request,
                           const PullReply& reply) const;
 
   // ---- What workers do, and are told ----
 
-  // Synchronous: the push is made of what was pulled as `version` [R7].
+  // Synchronous: a push was computed from the values pulled as `version` [R7].
   std::string OnComputed(uint64_t generation, const PushId& push,
                          uint64_t version, const Values& values,
                          float loss_scale);
   std::string OnVerdict(uint64_t generation, const PushId& push,
                         proto::Verdict verdict);
-  // Asynchronous: what the holder of a ticket gives, which it fills in.
+  // Asynchronous: what the holder of a ticket gives, to be filled in by the
+  // holder.
   Given& GivenOf(uint64_t generation, const PushId& push) {
     return given_[generation].at(push);
   }
-  // Verdicts up to `sequence` are final.
+  // The life was told that verdicts up to `sequence` are final.
   void OnDurableThrough(uint64_t generation, const WorkerLife& life,
                         uint64_t sequence);
 
-  // An operator is told that RateFactorOf(step) holds from `step` on.
+  // An operator was told that RateFactorOf(step) holds from `step` on.
   std::string OnRateSet(uint64_t step, const Disk& disk);
 
-  // An operator's wish reaches a coordinator while `open_step` is open: no
-  // other step opens in that generation, and no ticket is handed out (E2).
+  // A coordinator gets an operator's request to stop while `open_step` is open:
+  // no other step may open in that generation, and no ticket may be handed out
+  // (E2).
   void OnStopAsked(uint64_t generation, uint64_t open_step);
 
   // ---- What is on disk ----
 
-  // What the journal names can be gone on from, is of one line of generations,
-  // and is cuts [R8].
+  // The checkpoints that the journal names can be resumed from, belong to one
+  // line of generations, and are consistent cuts [R8].
   std::string CheckJournal(const Disk& disk) const;
   std::string CheckCheckpoint(const Disk& disk, const Cut& name) const;
 
   // ---- The end ----
 
-  // Of a job that is STOPPED at `step`: that is what the journal goes on from,
-  // and all that was told to count is in it (E3).
+  // For a job that is STOPPED at `step`: the journal resumes from that step,
+  // and everything that was reported as counted is in it (E3).
   std::string CheckStopped(const Disk& disk, uint64_t generation,
                            uint64_t step);
 
-  // The last checkpoint is the end of the job, and what was told to be final is
-  // in it; without checkpoints, the last version of `generation` is.
+  // The last checkpoint is the end of the job, and contains everything that was
+  // reported as final. Without checkpoints, the same holds for the last version
+  // of `generation`.
   std::string CheckFinal(const Disk& disk) const;
   std::string CheckFinal(uint64_t generation) const;
 
   // ---- What it knows ----
 
   using Contributions = std::vector<proto::StepContribution>;
-  // What was committed, by generation and step.
+  // The contributions that were committed, by generation and step.
   const std::map<Cut, Contributions>& steps() const { return steps_; }
   const std::map<uint64_t, std::map<PushId, uint64_t>>& tickets() const {
     return tickets_;
@@ -114,37 +117,39 @@ class Oracle {
  private:
   struct State {
     Values values;
-    // Momentum's, of trainable variables.
+    // The momentum of trainable variables.
     Values slots;
     float loss_scale = 0;
     uint64_t steps_at_loss_scale = 0;
-    // Tickets that its steps have used.
+    // Tickets that the steps so far have used.
     std::set<uint64_t> spent;
-    // With which each of its steps was made.
+    // The learning rate of each step so far.
     std::vector<float> rates;
   };
-  // Of an asynchronous job: what values are made of.
+  // For an asynchronous job: the pushes that values are made of.
   struct Made {
     std::vector<const Given*> pushes;
     std::vector<std::pair<uint64_t, PushId>> by;
   };
 
   State Initial() const;
-  // With one more step, of these batches.
+  // Advances `state` by one step of these batches.
   void MakeStep(const std::vector<Batch>& batches, float rate,
                 State* state) const;
   std::string CheckRateIsKept(uint64_t step, const Disk& disk) const;
-  // Of a step, by the changes that the journal has.
+  // The learning rate of a step by the changes in the journal.
   float RateAt(const proto::Journal& journal, uint64_t step) const;
-  // One that several versions may go by.
+  // The cut as named by the generation that made it; later generations that
+  // resumed behind it share it.
   Cut Origin(Cut cut) const;
-  // Whether what `cut` holds is in `end`, too, and was made only once for both.
+  // Whether the state of `cut` is also part of `end`, and was made only once
+  // for both.
   bool IsOnLine(const Cut& cut, Cut end) const;
-  // Whether `end` goes back to something that was made in the generation.
+  // Whether `end` belongs to the generation, or to one that goes back to it.
   bool Holds(uint64_t generation, Cut end) const;
-  // The pushes that a row of kTickets, from `row`, is made of.
+  // Finds the pushes that a row of kTickets, at `row`, is made of.
   std::string Decode(const float* row, Made* made) const;
-  // Of a table, by the values of the first variable.
+  // Checks rows of the table against the values of the first variable.
   std::string CheckTable(const proto::ReadRange& range,
                          const TensorPiece& piece, const Values& values) const;
   std::string CheckRows(const std::string& variable, const float* values,
@@ -158,14 +163,15 @@ class Oracle {
                               const State& state) const;
 
   const Job& job_;
-  // Where a generation went on from; absent: first values.
+  // The checkpoint from which a generation resumed; absent: it began with first
+  // values.
   std::map<uint64_t, std::optional<Cut>> origins_;
   std::map<uint64_t, uint64_t> told_durable_;
-  // By generation, the step that was open when the job was asked to stop.
+  // The step that was open when the job was asked to stop, by generation.
   std::map<uint64_t, uint64_t> stop_asked_;
-  // Steps from which a change of the learning rate was told to hold.
+  // Steps from which a change of the learning rate was reported to hold.
   std::set<uint64_t> rates_told_;
-  // Generations that ended so.
+  // Generations that ended with STOPPED.
   std::set<uint64_t> stopped_;
   // Synchronous.
   std::map<Cut, State> history_;
@@ -173,11 +179,11 @@ class Oracle {
   std::map<uint64_t, std::set<PushId>> computed_;
   std::map<uint64_t, std::set<PushId>> accepted_;
   std::map<uint64_t, std::map<PushId, proto::Verdict>> told_;
-  // By generation: who held a ticket.
+  // The ticket that each push has held, by generation.
   std::map<uint64_t, std::map<PushId, uint64_t>> tickets_;
   // Asynchronous.
   std::map<uint64_t, std::map<PushId, Given>> given_;
-  // By ticket: those that have had it, in that order.
+  // The generations and pushes that have had each ticket, in that order.
   std::map<uint64_t, std::vector<std::pair<uint64_t, PushId>>> holders_;
   std::map<uint64_t, std::map<WorkerLife, uint64_t>> told_through_;
 };

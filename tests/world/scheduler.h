@@ -1,5 +1,5 @@
 // What a simulated world leaves to others: when things happen, and whether they
-// do.
+// happen.
 #ifndef HOLDFAST_TESTS_WORLD_SCHEDULER_H_
 #define HOLDFAST_TESTS_WORLD_SCHEDULER_H_
 
@@ -12,14 +12,14 @@
 
 namespace holdfast::sim {
 
-// What dies as a whole. Ps i is process i, and ps 0 has the coordinator; worker
-// processes come after.
+// A unit that dies as a whole. Ps i is process i, and ps 0 includes the
+// coordinator; worker processes follow.
 using Process = int;
 inline constexpr Process kFirstWorkerProcess = kMaxPs;
 
 enum class DiskFault { kNone, kBeforeItIsDone, kAfterItWasDone };
 
-// Looks at what passes.
+// Observes messages and time.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -27,8 +27,8 @@ class Observer {
                       const google::protobuf::Message& request) {}
   virtual void OnArrival(Node from, Node to,
                          const google::protobuf::Message& request) {}
-  // The machine has answered, from inside an event of its own; null: with an
-  // error.
+  // The machine has answered, within an event of its own. `response` is null if
+  // the answer is an error.
   virtual void OnAnswered(Node from, Node to,
                           const google::protobuf::Message& request,
                           const google::protobuf::Message* response) {}
@@ -40,12 +40,13 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
 
-  // `message` is in flight from here on: World::Deliver, Lose, Repeat and
-  // HoldUp are the scheduler's to call. `call` is null for answers and repeats.
+  // `message` is in flight from here on, and the scheduler decides what becomes
+  // of it: it calls World::Deliver, Fail and Repeat. `call` is null for answers
+  // and repeats.
   virtual void OnSent(Message* message, OpenCall* call) = 0;
-  // To call World::RunTimers at `due`, or later.
+  // Asks the scheduler to call World::RunTimers at `due` or later.
   virtual void OnTimer(absl::Time due) {}
-  // From 0 to `below` - 1; 0 is what usually happens.
+  // A number from 0 to `below` - 1; 0 stands for the usual case.
   virtual uint64_t Random(uint64_t below) = 0;
   bool Happens(int of_1000) {
     return of_1000 > 0 && Random(1000) >= 1000 - static_cast<uint64_t>(of_1000);
@@ -53,22 +54,23 @@ class Scheduler {
   absl::Duration RandomDuration(absl::Duration longest) {
     return absl::Microseconds(Random(1 + absl::ToInt64Microseconds(longest)));
   }
-  // Of what the disk is just asked for.
+  // The fault of the request that the disk is about to execute.
   virtual DiskFault NextDiskFault(bool is_read) = 0;
-  // Whether `client` and a ps can lend each other what one of them is about to;
-  // asked for each message that must be lent (World::MustBeLent).
+  // Whether `client` and a ps can lend each other the next tensors. Called for
+  // each message that must be lent (World::MustBeLent).
   virtual bool Lends(Node client) { return true; }
-  // What `node` has asked of the disk by `lane` (Disk) is to end soon.
+  // The requests of `node` in `lane` of the disk (Disk) should finish soon.
   virtual void Hurry(Node node, int lane) {}
-  // A message that is not stray, when its sender or receiver dies.
+  // Whether a message that is not stray is lost when its sender or receiver
+  // dies.
   virtual bool Breaks(const Message& message) = 0;
   virtual void OnCrash(Process process) {}
-  // A process has ended by itself; `for_good`: with its work done.
+  // A process has exited on its own; `for_good` if its work is done.
   virtual void OnExit(Process process, bool for_good) = 0;
-  // An operator has stopped the job, and all processes have ended: they are to
+  // An operator has stopped the job, and all processes have ended: they should
   // be started again.
   virtual void OnStopped() = 0;
-  // For people.
+  // For printing.
   virtual void Trace(const std::string& what) {}
   virtual void TraceDelivery(const Message& message) {}
   virtual bool tracing() const { return false; }

@@ -11,17 +11,17 @@
 namespace holdfast::sim {
 namespace {
 
-// Before a call that found nobody is sent again.
+// The pause before a call that reached no process is sent again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
-// Before a task whose place is taken asks for it again.
+// The pause before a task whose place is taken asks for it again.
 constexpr absl::Duration kTakenRetryAfter = absl::Milliseconds(500);
-// Between an answer to a renewal that is no news and the next one; also where
-// renewals are not parked any more.
+// The pause between an answer to a renewal without news and the next renewal.
 constexpr absl::Duration kRenewAfter = absl::Milliseconds(20);
+// The same once the job has ended, when renewals are not parked any more.
 constexpr absl::Duration kRenewEndedAfter = absl::Seconds(1);
-// [L1] For which a registration is parked, at most.
+// [L1] The longest time for which a registration is parked.
 constexpr absl::Duration kRegisterPark = absl::Seconds(2);
-// For which a renewal is.
+// The longest time for which a renewal is parked.
 constexpr absl::Duration kLongestPoll = absl::Seconds(1);
 
 bool MayBeAskedAgain(const absl::Status& status) {

@@ -1,4 +1,4 @@
-// The membership of a process, which it keeps as common/rpc/session.h does.
+// The membership of a process, maintained as common/rpc/session.h does.
 #ifndef HOLDFAST_TESTS_WORLD_SESSION_H_
 #define HOLDFAST_TESTS_WORLD_SESSION_H_
 
@@ -16,15 +16,15 @@ namespace holdfast::sim {
 class Session {
  public:
   struct Hooks {
-    // Its incarnation, or its generation, may be another.
+    // The incarnation or the generation may have changed.
     std::function<void(const proto::Sender&)> on_sender;
     std::function<void(const proto::RenewLeaseResponse&)> on_news;
-    // It has no place, or none any more. Of a place that is taken yet, it is
-    // not told.
+    // The process has no place in the cluster, or has lost it. Not called while
+    // another process still holds the place.
     std::function<void(const absl::Status&)> on_refused;
   };
 
-  // As `request` says. Ends with the life of `node`.
+  // Registers with `request`. Ends with the life of `node`.
   Session(World* world, Node node, const proto::RegisterRequest& request,
           Hooks hooks);
 
@@ -47,7 +47,7 @@ class Session {
   proto::JobPhase phase_ = proto::STARTING;
 };
 
-// A process whose place in `world` is that of a worker or of a ps.
+// The registration of a worker or a ps of `world`.
 proto::RegisterRequest RegisterRequestOf(const World& world, const char* job,
                                          uint32_t index, uint64_t nonce);
 

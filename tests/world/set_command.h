@@ -1,5 +1,5 @@
-// An operator who changes the learning rate, as `holdfast set` does, and again
-// where he gets no answer.
+// An operator who changes the learning rate, as `holdfast set` does, and asks
+// again after getting no answer.
 #ifndef HOLDFAST_TESTS_WORLD_SET_COMMAND_H_
 #define HOLDFAST_TESTS_WORLD_SET_COMMAND_H_
 
@@ -11,8 +11,8 @@
 
 namespace holdfast::sim {
 
-// Has RateFactorOf(step) hold from `step` on, unless the job has come too far,
-// or has ended. `world` must outlive what was asked.
+// Sets RateFactorOf(step) from `step` on, unless the job has passed that step
+// or has ended. `world` must outlive the request.
 void SetRate(World* world, uint64_t step);
 
 }  // namespace holdfast::sim

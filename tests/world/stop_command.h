@@ -1,4 +1,4 @@
-// An operator who has the job stop, as `holdfast stop` does (cli/stop.cc).
+// An operator who stops the job, as `holdfast stop` does (cli/stop.cc).
 #ifndef HOLDFAST_TESTS_WORLD_STOP_COMMAND_H_
 #define HOLDFAST_TESTS_WORLD_STOP_COMMAND_H_
 
@@ -11,9 +11,9 @@
 
 namespace holdfast::sim {
 
-// Asks until the job has ended. When ps 0 has died meanwhile, its events tell
-// whether the job was stopped before and is started again; otherwise the next
-// life is asked.
+// Asks until the job has ended. If ps 0 has died in the meantime, its events
+// show whether the job was stopped before and is started again; otherwise the
+// next life is asked.
 class StopCommand {
  public:
   // `world` must outlive the command.
@@ -26,7 +26,7 @@ class StopCommand {
   void LookAtEvents(uint64_t generation);
 
   World* const world_;
-  // As heard of.
+  // The last generation heard of.
   std::optional<uint64_t> generation_;
 };
 

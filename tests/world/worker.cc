@@ -10,7 +10,8 @@
 namespace holdfast::sim {
 namespace {
 
-// A worker that does not get the last version leaves all the same.
+// How long a worker waits for the last version. It leaves even if it does not
+// get it.
 constexpr absl::Duration kLastVersion = absl::Seconds(30);
 
 }  // namespace
@@ -24,7 +25,7 @@ std::unique_ptr<WorkerProgram> MakeScriptedWorker(World* world, Process process,
   return std::make_unique<SynchronousWorker>(world, process, index, nonce);
 }
 
-// ---- Any worker ----
+// ---- All workers ----
 
 ScriptedWorker::ScriptedWorker(World* world, Process process, uint32_t index,
                                uint64_t nonce)
@@ -38,8 +39,8 @@ ScriptedWorker::ScriptedWorker(World* world, Process process, uint32_t index,
            [this](const proto::RenewLeaseResponse& news) {
              OnPhase(news.state().phase());
            },
-           // It is shut out, too late, or came before it was declared that
-           // it may: its supervisor starts another.
+           // The worker is fenced, too late, or came before the declaration
+           // that admits it: its supervisor starts another.
            [this](const absl::Status& status) {
              if (!absl::IsAborted(status) && !absl::IsInvalidArgument(status)) {
                world_->Violate(absl::StrCat(
@@ -64,7 +65,7 @@ void ScriptedWorker::OnSender(const proto::Sender& sender) {
   const bool begins = sender.generation() != me_.generation() ||
                       sender.incarnation() != me_.incarnation();
   if (sender.generation() < me_.generation()) {
-    world_->Violate("a worker is told of an older generation");
+    world_->Violate("a worker is given an older generation");
   }
   me_ = sender;
   if (leaving_) return Leave();
@@ -130,7 +131,7 @@ void ScriptedWorker::AwaitPlacement() {
   Get<proto::GetPlacementRequest>(
       kCoordinator, request,
       [this](const proto::GetPlacementResponse& response) {
-        // Its session hears of another generation, and of the end.
+        // The session hears of another generation, and of the end.
         if (response.generation() == me_.generation() &&
             response.values_wanted() && !job().first_values.empty() &&
             given_through_ < me_.generation()) {
@@ -163,7 +164,7 @@ void ScriptedWorker::Give(uint32_t ps, std::vector<TensorPiece> tensors) {
     return Ask<GivenPart>(
         ShardNode(ps), wrong,
         [this, ps](const absl::StatusOr<proto::GiveResponse>& response) {
-          // The range may be here already.
+          // The range may have arrived already.
           if (!response.ok() && !absl::IsInvalidArgument(response.status())) {
             world_->Violate(response.status().ToString());
           }
@@ -327,7 +328,7 @@ void ScriptedWorker::OnRead() {
       [this](const proto::ReportEvaluationResponse&) { Leave(); });
 }
 
-// Hears nothing else any more.
+// Ignores all outstanding answers.
 void ScriptedWorker::Leave() {
   ++epoch_;
   proto::LeaveRequest request;
@@ -335,7 +336,8 @@ void ScriptedWorker::Leave() {
   Ask<proto::LeaveRequest>(
       kCoordinator, request,
       [this](const absl::StatusOr<proto::LeaveResponse>& response) {
-        // Other errors: another has taken its place; there is nothing to leave.
+        // On other errors, another process has taken the place of this one, and
+        // there is nothing to leave.
         world_->Exit(process_, /*for_good=*/done_ || !steps_down_);
       });
 }
@@ -386,7 +388,7 @@ void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
 }
 
 void SynchronousWorker::ComputeStep(uint64_t step) {
-  // One that evaluations end early is over when it is said to be.
+  // A job that evaluations end early is over when the coordinator says so.
   finished_ = step >= job().steps();
   if (finished_) return LeaveIfDone();
   step_ = step;
@@ -396,7 +398,7 @@ void SynchronousWorker::ComputeStep(uint64_t step) {
   NextSeat();
 }
 
-// Pushes and offers one own seat after the other, without waiting for
+// Pushes and offers one of its seats after the other, without waiting for
 // verdicts [S1].
 void SynchronousWorker::NextSeat() {
   if (seat_ >= std::max(job().n(), job().m())) return EndSeats();
@@ -433,7 +435,8 @@ void SynchronousWorker::TakeTicket() {
           return TakeTicket();
         }
         const uint64_t ticket = response.ticket().index();
-        // Some go on with what they have, and come late.
+        // Sometimes a worker continues with the values that it has, and comes
+        // late.
         if (response.global_step() > step_ && world_->Random(4) < 3) {
           ticket_ = ticket;
           return PullAll(response.global_step());
@@ -476,7 +479,8 @@ void SynchronousWorker::SendPart(uint32_t ps, const PushPart& part,
                                  std::function<void()> next) {
   Ask<PushPart>(ShardNode(ps), part,
                 [=](const absl::StatusOr<proto::PushResponse>& response) {
-                  // There are pushes of earlier lives, which are to be fenced.
+                  // Pushes of earlier lives, which have yet to be fenced, take
+                  // the room.
                   if (absl::IsResourceExhausted(response.status())) {
                     return After(absl::Milliseconds(500),
                                  [=] { SendPart(ps, part, next); });
@@ -522,10 +526,10 @@ void SynchronousWorker::OfferUnheld(uint64_t sequence, const Batch& batch,
           return SendParts(sequence, batch, held_by, num_ps(),
                            [=] { OfferSeat(sequence, batch); });
         }
-        // Its step has closed.
+        // The step has closed.
         if (!response.ok() || response->verdict() != proto::STALE) {
           return world_->Violate(
-              "a push that not all shards hold was taken as an offer");
+              "an offer of a push that not all shards hold was accepted");
         }
         ++open_offers_;
         OnVerdict(sequence, response->verdict());
@@ -587,7 +591,7 @@ uint32_t AsynchronousWorker::depth() const {
       1u, job().declaration.consistency().asynchronous().pipeline_depth());
 }
 
-// [A1] One more than it works on, and one request at a time.
+// [A1] Asks for one more ticket than it works on, with one request at a time.
 void AsynchronousWorker::AskForTicket() {
   if (asking_ || waiting_.size() + working_.size() > depth()) return;
   asking_ = true;
@@ -625,7 +629,7 @@ void AsynchronousWorker::OnTold(const proto::TakeTicketRequest& request,
     world_->oracle().OnDurableThrough(me().generation(), LifeOf(me()),
                                       response.durable_through());
   }
-  // Its session is told, too.
+  // The session is told, too.
   if (IsOrderlyEnd(response.state().phase())) return;
   if (request.sequence() == 0) return;
   if (!response.has_ticket()) {
@@ -670,7 +674,8 @@ void AsynchronousWorker::Compute(uint64_t sequence) {
   Push& push = working_.at(sequence);
   Given& given = GivenOf(sequence);
   const bool halves = !HasVariable(job(), kMomentum);
-  // Not finite: some find out before they push, some while they do.
+  // Gradients that are not finite: some are found before they are pushed, some
+  // while they are.
   const uint64_t choice = world_->Random(10);
   const bool nothing = choice >= 7;
   push.clip_factor = nothing ? 0 : choice == 6 && halves ? 0.5f : 1;
@@ -682,7 +687,7 @@ void AsynchronousWorker::Compute(uint64_t sequence) {
   }
   if (choice != 9) {
     PushTo(0, sequence);
-    // The others hold it later.
+    // The other shards get the push later.
     const bool unheld = num_ps() > 1 && !job().faulty &&
                         world_->Misbehaves(index_, Misdeed::kAppliesUnheld);
     for (uint32_t ps = 1; ps < num_ps() && !unheld; ++ps) PushTo(ps, sequence);
@@ -705,7 +710,7 @@ void AsynchronousWorker::SendPart(uint32_t ps, const PushPart& part) {
       ShardNode(ps), part,
       [=](const absl::StatusOr<proto::PushResponse>& response) {
         const auto push = working_.find(sequence);
-        // Applied without waiting for its parts.
+        // The push may have been applied without waiting for its parts.
         const bool needed = push != working_.end() &&
                             push->second.parts_out > 0 &&
                             applying_.count(sequence) == 0;
@@ -742,7 +747,7 @@ void AsynchronousWorker::Apply(uint64_t sequence) {
   if (!applying_.insert(sequence).second) return;
   const auto then = [=] {
     SendApply(0, sequence);
-    // Of the others' it tells later.
+    // The receipts of the other shards follow later.
     if (!job().faulty &&
         world_->Misbehaves(index_, Misdeed::kClaimsHalfApplied)) {
       return;
@@ -818,8 +823,9 @@ void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
                        [=] { SendApply(ps, sequence); });
         }
         if (response.verdict() != proto::ACCEPTED) {
-          return world_->Violate(absl::StrCat(
-              "Apply is answered ", proto::Verdict_Name(response.verdict())));
+          return world_->Violate(
+              absl::StrCat("the answer to Apply is ",
+                           proto::Verdict_Name(response.verdict())));
         }
         OnApplied(ps, sequence, response);
       });
@@ -854,7 +860,8 @@ void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence,
 }
 
 void AsynchronousWorker::Claim(uint64_t sequence) {
-  // At once: the worker may hear that it is shut out before it is answered.
+  // Sent at once, because the worker may hear that it is fenced before it gets
+  // an answer.
   world_->OnMisdeed();
   proto::TakeTicketRequest request;
   *request.mutable_sender() = me();

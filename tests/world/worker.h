@@ -1,6 +1,6 @@
-// Workers that follow the protocol by script: docs/protocol/life_of_a_step.md,
-// docs/protocol/asynchronous.md, docs/protocol/recovery.md (L1, L2, G6); and
-// those that break it (Misdeed).
+// Workers that follow the protocol by script (docs/protocol/life_of_a_step.md,
+// docs/protocol/asynchronous.md, and L1, L2 and G6 of
+// docs/protocol/recovery.md), and workers that violate it (Misdeed).
 #ifndef HOLDFAST_TESTS_WORLD_WORKER_H_
 #define HOLDFAST_TESTS_WORLD_WORKER_H_
 
@@ -25,15 +25,16 @@
 
 namespace holdfast::sim {
 
-// As the world's job says.
+// A SynchronousWorker or an AsynchronousWorker, as the job of the world
+// requires.
 std::unique_ptr<WorkerProgram> MakeScriptedWorker(World* world, Process process,
                                                   uint32_t index,
                                                   uint64_t nonce);
 
-// What any worker does: keeps its session, declares, learns where the variables
-// are, pulls and cuts its pushes into parts, and leaves. A call that is lost is
-// sent again until it is answered; a repeat may come back from any moment
-// before. In a new generation it begins anew [G6].
+// What every worker does: it maintains its session, declares, learns where the
+// variables are, pulls, cuts its pushes into parts, and leaves. A lost call is
+// sent again until it is answered; repeats of it may arrive at any later time.
+// In a new generation the worker starts over [G6].
 class ScriptedWorker : public WorkerProgram {
  public:
   ScriptedWorker(World* world, Process process, uint32_t index, uint64_t nonce);
@@ -43,24 +44,26 @@ class ScriptedWorker : public WorkerProgram {
   const proto::Sender& sender() const override { return session_.sender(); }
 
  protected:
-  // What it knows of the generation before is over.
+  // Everything known about the previous generation is void.
   virtual void OnGeneration() = 0;
   virtual void OnPlaced() = 0;
-  // It has what it waits for.
+  // Whether the worker has everything it waits for.
   virtual bool has_finished() const = 0;
 
-  // Once the job is DONE, and `has_finished` may have become true.
+  // To be called when the job is DONE, and when `has_finished` may have become
+  // true.
   void LeaveIfDone();
-  // Its generation is over, or the job, or it is shut out; which, its session
-  // will hear.
+  // Stops all work, because the generation or the job is over, or the worker is
+  // fenced; the session will hear which.
   void Stall() { ++epoch_; }
-  // Whether the verdict says that.
+  // Whether the verdict means that the generation or the life of the worker is
+  // over.
   bool IsOver(proto::Verdict verdict);
-  // Runs in this generation, or not at all.
+  // Runs `event` after `delay`, unless the generation is over by then.
   void After(absl::Duration delay, std::function<void()> event);
 
-  // Sends until an answer comes, or an error that tells more than that there is
-  // none yet.
+  // Repeats the request until there is an answer, or an error other than that
+  // there is none yet.
   template <typename Request>
   using Next =
       std::function<void(absl::StatusOr<typename Rpc<Request>::Response>)>;
@@ -68,7 +71,7 @@ class ScriptedWorker : public WorkerProgram {
   void Ask(Node to, const Request& request, Next<Request> next) {
     Send(to, std::make_shared<const Request>(request), std::move(next), epoch_);
   }
-  // The same where errors are what no worker is told.
+  // The same for requests to which no worker should get an error.
   template <typename Request>
   void Get(Node to, const Request& request,
            std::function<void(const typename Rpc<Request>::Response&)> next) {
@@ -82,20 +85,20 @@ class ScriptedWorker : public WorkerProgram {
         });
   }
 
-  // For all that `ps` holds.
+  // A request for everything that `ps` holds.
   proto::PullRequest PullOf(uint32_t ps) const;
   // Keeps the values of a pull.
   void Keep(const PullReply& reply);
   const Values& values() const { return values_; }
 
-  // `gradient` for `ps`. In parts: each slice of more than one element is cut
-  // in two, its second half travels with the first one of the next, and bytes
-  // are cut inside an element.
+  // The parts of `gradient` for `ps`. Each slice of more than one element is
+  // cut in two, its second half travels with the first half of the next slice,
+  // and the cut falls within an element.
   std::vector<PushPart> CutIntoParts(uint32_t ps, const Values& gradient,
                                      uint64_t sequence, uint64_t step,
                                      uint64_t acked_through) const;
 
-  // Who and in which generation it works.
+  // The identity and generation that the worker works under.
   const proto::Sender& me() const { return me_; }
   PushId IdOf(uint64_t sequence) const {
     return {LifeOf(me_), PushSequence(sequence)};
@@ -133,7 +136,7 @@ class ScriptedWorker : public WorkerProgram {
   void OnPhase(proto::JobPhase phase);
   void Begin();
   void AwaitPlacement();
-  // Gives each ps the first values that it wants, one range after the other.
+  // Gives each ps the first values that it wants, one range at a time.
   void GiveAll();
   void Give(uint32_t ps, std::vector<TensorPiece> tensors);
   void OnGiven(uint32_t ps, const proto::GiveResponse& response);
@@ -146,12 +149,12 @@ class ScriptedWorker : public WorkerProgram {
 
   Session session_;
   proto::Sender me_;
-  // Answers to what was asked in an earlier one are not heard.
+  // Answers to requests of an earlier epoch are ignored.
   uint64_t epoch_ = 0;
   bool steps_down_ = false;
   bool done_ = false;
   bool leaving_ = false;
-  // Set once it has given what the generation's ps wanted.
+  // The generation whose ps have got all values that they wanted.
   uint64_t given_through_ = 0;
   uint32_t satisfied_ = 0;
   uint32_t read_ = 0;
@@ -184,25 +187,25 @@ class SynchronousWorker : public ScriptedWorker {
   void SendPart(uint32_t ps, const PushPart& part, std::function<void()> next);
   proto::ContributeRequest OfferOf(uint64_t sequence, const Batch& batch) const;
   void OfferSeat(uint64_t sequence, const Batch& batch);
-  // Offers what only the first shards, or none, hold.
+  // Offers a push that only the first `held_by` shards hold.
   void OfferUnheld(uint64_t sequence, const Batch& batch, uint32_t held_by);
   void OnVerdict(uint64_t sequence, proto::Verdict verdict);
   void SendOffer(const proto::ContributeRequest& request);
   void NextWhenTold();
 
-  // It has the last version.
+  // Whether the worker has the last version.
   bool finished_ = false;
   std::map<uint32_t, uint64_t> pulled_;
   float loss_scale_ = 0;
   uint64_t step_ = 0;
   uint32_t seat_ = 0;
   uint64_t sequence_ = 0;
-  // Held while a newer version is pulled for it.
+  // The ticket that is held while a newer version is pulled for it.
   std::optional<uint64_t> ticket_;
   std::set<uint64_t> told_;
   uint64_t acked_through_ = 0;
   int outstanding_ = 0;
-  // By ps, of the push under way.
+  // The receipts of the push under way, by ps.
   std::vector<uint64_t> receipts_;
   int open_offers_ = 0;
   bool pushed_all_ = false;
@@ -222,12 +225,12 @@ class AsynchronousWorker : public ScriptedWorker {
     uint64_t sequence = 0;
     proto::Ticket ticket;
     float clip_factor = 1;
-    // By ps: the version that was read.
+    // The version that was read, by ps.
     std::map<uint32_t, uint64_t> versions;
     int parts_out = 0;
     std::set<uint32_t> applied;
     uint64_t staleness = 0;
-    // By ps, of acknowledgments and of applications.
+    // Receipts of acknowledgments and of applications, by ps.
     std::map<uint32_t, uint64_t> held;
     std::map<uint32_t, uint64_t> applied_at;
   };
@@ -245,28 +248,28 @@ class AsynchronousWorker : public ScriptedWorker {
   void Compute(uint64_t sequence);
   void PushTo(uint32_t ps, uint64_t sequence);
   void SendPart(uint32_t ps, const PushPart& part);
-  // Each part that is under way is held.
+  // All parts under way are held.
   void OnHeld(uint64_t sequence);
   void Apply(uint64_t sequence);
   proto::ApplyRequest ApplyOf(uint32_t ps, uint64_t sequence) const;
-  // What a shard is told of the verdicts before a push.
+  // The acked_through of requests to a shard, for verdicts before a push.
   uint64_t AcknowledgedTo(uint32_t ps, uint64_t sequence) const;
   void ApplyWrongly(uint32_t ps, uint64_t sequence, bool wrong_scalars,
                     std::function<void()> then);
   void SendApply(uint32_t ps, uint64_t sequence);
   void OnApplied(uint32_t ps, uint64_t sequence,
                  const proto::ApplyResponse& response);
-  // Tells it as spent with what there is of receipts.
+  // Reports the push as spent, with whatever receipts there are.
   void Claim(uint64_t sequence);
 
-  // All of the generation.
+  // All state is of the generation.
   uint64_t sequence_ = 0;
   bool asking_ = false;
-  // In the order of their sequences.
+  // In the order of sequences.
   std::vector<Push> waiting_;
   std::map<uint64_t, Push> working_;
   std::set<uint64_t> applying_;
-  // Not known to be booked.
+  // Spent tickets that are not known to be booked.
   std::map<uint64_t, proto::SpentTicket> spent_;
   std::set<uint64_t> booked_;
   uint64_t acked_through_ = 0;

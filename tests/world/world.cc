@@ -26,7 +26,7 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 
-// ---- Births and deaths ----
+// ---- Processes ----
 
 World::World(const Job& job, Scheduler* scheduler, MakeWorker make_worker)
     : job_(job),
@@ -40,7 +40,7 @@ World::World(const Job& job, Scheduler* scheduler, MakeWorker make_worker)
       shard_disks_(kMaxPs),
       shards_(kMaxPs),
       ps_sessions_(kMaxPs) {
-  // That tasks are lost and begin anew is no news here.
+  // Logs nothing: lost tasks and new generations are usual here.
   FLAGS_minloglevel = google::GLOG_FATAL;
   for (size_t node = 0; node < nodes_.size(); ++node) {
     nodes_[node].history = Mix(node, 0);
@@ -126,7 +126,7 @@ void World::StartPs(uint32_t ps, uint64_t nonce) {
     Session::Hooks hooks;
     hooks.on_sender = [](const proto::Sender&) {};
     hooks.on_news = [](const proto::RenewLeaseResponse&) {};
-    // A late message of an earlier life has taken its place.
+    // A late message of an earlier life has taken the place of this one.
     hooks.on_refused = [this, ps](const absl::Status& status) {
       if (!absl::IsAborted(status)) {
         Violate(absl::StrCat("ps ", ps, " is refused: ", status.ToString()));
@@ -180,7 +180,7 @@ void World::Crash(Process process) {
   }
   state.worker = nullptr;
   scheduler_->OnCrash(process);
-  // Connections break; what is on its way to others arrives.
+  // Connections break; messages on their way to other processes arrive.
   std::vector<std::unique_ptr<Message>> kept;
   std::vector<std::unique_ptr<Message>> broken;
   for (std::unique_ptr<Message>& message : messages_) {
@@ -397,8 +397,8 @@ void World::SetDepths(uint64_t depth) {
 }
 
 void World::AfterEvent() {
-  // [E4] A ps that was told that the job is STOPPED exits, whatever a next life
-  // of the coordinator asks of it.
+  // [E4] A ps that was told that the job is STOPPED exits, regardless of what a
+  // later life of the coordinator asks of it.
   for (uint32_t ps = 1; ps < num_ps_; ++ps) {
     if (shards_[ps] != nullptr && coordinator_ != nullptr &&
         shards_[ps]->state().phase() == proto::STOPPED &&
@@ -443,7 +443,7 @@ void World::CheckState(const proto::JobState& state,
                        const std::string& rpc) {  // [R10]
   if (state.phase() != proto::DONE) return;
   if (!state.has_reporter()) {
-    Violate(absl::StrCat(rpc, " says DONE, and nobody writes the result"));
+    Violate(absl::StrCat(rpc, " says DONE, but nothing writes the result"));
   }
   if (!job_.archive) return;
   if (std::string broken = oracle_.CheckFinal(disk_); !broken.empty()) {
@@ -463,8 +463,9 @@ void World::CheckIncarnation(const proto::RegisterRequest& request,
   uint64_t& last = last_incarnation_[task];
   uint64_t& known =
       incarnations_[{nodes_[kCoordinator].life, task, request.nonce()}];
-  // A late message of a process that was replaced is one more process. Of a job
-  // that is over, every life of the coordinator begins alike.
+  // A late message of a process that was replaced counts as another process.
+  // Every life of the coordinator of a job that is over begins with the same
+  // incarnations.
   if (incarnation != known && incarnation <= last &&
       !(job_.archive && disk_.journal().finished())) {
     Violate(absl::StrCat(task.ToString(), " gets incarnation ", incarnation,
@@ -486,7 +487,7 @@ std::map<TaskId, uint64_t> World::Incarnations() const {
   std::map<TaskId, uint64_t> incarnations;
   const proto::GetStatusResponse status = Status();
   for (const proto::TaskStatus& task : status.tasks()) {
-    if (task.incarnation() == 0) continue;  // ps 0 is admitted by nobody
+    if (task.incarnation() == 0) continue;  // ps 0 is never admitted
     incarnations[{task.task().job(), task.task().index()}] = task.incarnation();
   }
   return incarnations;
@@ -560,7 +561,8 @@ void World::CheckEnoughWorkers() {
   }
 }
 
-// Of a job that is done: what people are shown is the course that counts.
+// For a job that is done: the history that is shown to people is the course
+// that counts.
 void World::CheckHistory() {
   coordinator_->GetHistory(
       {}, [this](const absl::StatusOr<proto::GetHistoryResponse>& history) {
@@ -578,14 +580,14 @@ void World::CheckHistory() {
       });
 }
 
-// What E2 says of from here on.
+// From here on, E2 holds.
 void World::OnStop(const proto::StopRequest& request) {
   const uint64_t generation = coordinator_->generation().value();
   if (request.has_generation() && request.generation() < generation) return;
   oracle_.OnStopAsked(generation, Status().global_step());
 }
 
-// All shards are where the disk is, and stay there.
+// All shards are at the step that is on disk, and stay there.
 void World::CheckStopped() {
   const uint64_t step = Status().global_step();
   const Generation generation = coordinator_->generation();
@@ -596,16 +598,16 @@ void World::CheckStopped() {
       Violate(absl::StrCat("the job is STOPPED at step ", step, ": ", broken));
     }
   }
-  // Without a checkpoint asynchronous ones may be anywhere.
+  // Without a checkpoint, asynchronous shards may be at any version.
   if (!job_.archive && job_.asynchronous()) return;
   for (uint32_t ps = 0; ps < num_ps_; ++ps) {
     if (shards_[ps] == nullptr || shards_[ps]->generation() != generation) {
       continue;
     }
-    // One that was about to be restored is at none.
+    // A shard that was about to be restored has no version.
     const uint64_t version = shards_[ps]->version().value();
     if (version != step && version != 0) {
-      Violate(absl::StrCat("the job is STOPPED at step ", step, ", and ps ", ps,
+      Violate(absl::StrCat("the job is STOPPED at step ", step, ", but ps ", ps,
                            " is at version ", version));
     }
   }

@@ -1,6 +1,6 @@
-// A cluster whose machines are the production code, coordinator and shards, and
-// all of whose messages, to and from them and the disk, are delivered, lost,
-// repeated and held back by a scheduler.
+// A simulated cluster. Its coordinator and shards are the production code; all
+// messages between them, the workers and the disk are delivered, lost, repeated
+// and held back by a scheduler.
 #ifndef HOLDFAST_TESTS_WORLD_WORLD_H_
 #define HOLDFAST_TESTS_WORLD_WORLD_H_
 
@@ -44,28 +44,28 @@ WorkerLife LifeOf(const proto::WorkerLife& life);
 // SplitMix64's finalizer.
 uint64_t Mix(uint64_t a, uint64_t b);
 
-// What runs in a worker's process.
+// The program that runs in the process of a worker.
 class WorkerProgram {
  public:
   virtual ~WorkerProgram() = default;
   virtual void Start() = 0;
-  // Leaves before the end, and exits.
+  // Leaves before the end of the job, and exits.
   virtual void StepDown() = 0;
   virtual const proto::Sender& sender() const = 0;
 };
 
-// Owns the machines, and what is in flight between them. Decides nothing about
-// order or mishaps; time stands still until the scheduler moves it.
+// Owns the machines and the messages in flight between them. It decides nothing
+// about order or faults; time stands still until the scheduler moves it.
 //
-// Looks at what passes: nobody names a generation that is not in the journal
-// (docs/protocol/recovery.md, R5), or says DONE before the last checkpoint is
-// on disk [R10], or that a step is durable before it is; incarnations rise, and
-// nobody is admitted but by a call that has just come in [L1]; every call is
-// answered once, and ABORTED where it is of a generation that is over [R1];
-// values are the oracle's. The first promise that is broken is kept.
+// Checks everything that passes. No message names a generation that is not in
+// the journal (docs/protocol/recovery.md, R5), says DONE before the last
+// checkpoint is on disk [R10], or says that a step is durable before it is.
+// Incarnations rise, and a task is admitted only by a call that has just come
+// in [L1]. Every call is answered once, and with ABORTED if its generation is
+// over [R1]. Values are those of the oracle. The first broken promise is kept.
 //
-// Two worlds of one job in which the same is delivered in the same order are
-// the same.
+// Two worlds of the same job in which the same messages are delivered in the
+// same order are equal.
 class World : public Clock, public ShardLinks {
  public:
   using MakeWorker = std::function<std::unique_ptr<WorkerProgram>(
@@ -77,14 +77,14 @@ class World : public Clock, public ShardLinks {
 
   // ---- Processes ----
 
-  // Has a new life of it begin.
+  // Starts a new life of the process.
   void Start(Process process);
-  // Those that have a part in what is under way hear that connections are
-  // broken; what is on its way to others arrives.
+  // The other ends of open calls hear that connections are broken; messages on
+  // their way to other processes arrive.
   void Crash(Process process);
-  // A place for a process of worker `index`, which is to be started.
+  // Adds a process for worker `index`, to be started with Start.
   Process AddWorker(uint32_t index);
-  // What comes to it is taken in when it wakes.
+  // Messages to a paused process are processed when it wakes.
   void Pause(Process process);
   void Wake(Process process);
   bool IsAlive(Process process) const { return processes_[process].alive; }
@@ -96,16 +96,17 @@ class World : public Clock, public ShardLinks {
   std::string NameOfProcess(Process process) const;
   static std::vector<Node> NodesOf(Process process);
   static Process ProcessOf(Node node);
-  // The cluster is to be started with another number; nobody may be alive.
+  // Sets the number of ps with which the cluster will be started again. No
+  // process may be alive.
   void SetNumPs(uint32_t num_ps);
   uint32_t num_ps() const { return num_ps_; }
-  // Null while it is dead.
+  // Null while the process is dead.
   WorkerProgram* worker(Process process) const {
     return processes_[process].worker.get();
   }
   Coordinator* coordinator() const { return coordinator_.get(); }
   Shard* shard(uint32_t ps) const { return shards_[ps].get(); }
-  // Of a ps other than 0.
+  // For ps other than ps 0.
   const proto::Sender& ps_sender(uint32_t ps) const {
     return ps_sessions_[ps]->sender();
   }
@@ -116,32 +117,35 @@ class World : public Clock, public ShardLinks {
   template <typename Request>
   void Call(Node from, Node to, const Request& request,
             Reply<typename Rpc<Request>::Response> reply);
-  // Sends it as one of an earlier life of `from`: nobody hears the answer.
+  // Sends the request as if an earlier life of `from` had sent it; the answer
+  // is dropped.
   template <typename Request>
   void SendStray(Node from, Node to, const Request& request);
 
   const std::vector<std::unique_ptr<Message>>& in_flight() const {
     return messages_;
   }
-  // Null if it is not in flight any more.
+  // Null if the message is no longer in flight.
   const Message* Find(uint64_t serial) const;
   void Deliver(const Message* message);
-  // The caller hears `status` in place of the message or its answer.
+  // The caller gets `status` instead of the message or its answer.
   void Fail(const Message* message, const absl::Status& status);
-  // Another of the request, whose answer goes nowhere, is in flight; the
+  // Puts a copy of the request in flight, whose answer is dropped. The
   // scheduler is not told.
   Message* Repeat(const Message& request);
-  // For the scheduler to change.
+  // Lets the scheduler change the message.
   Message* Mutable(const Message* message) {
     return const_cast<Message*>(message);
   }
-  // Goes over no network: within a process, or between it and the disk.
+  // Whether messages stay off the network: within a process, or between a
+  // process and the disk.
   static bool IsLocal(Node from, Node to);
-  // A message with so many bytes of tensors is sent only where they are lent.
+  // Whether a message with `tensor_bytes` bytes of tensors can be sent only if
+  // they are lent.
   bool MustBeLent(uint64_t tensor_bytes) const {
     return job_.lends && tensor_bytes > sizeof(float);
   }
-  // For people.
+  // For printing.
   static std::string Describe(const Message& message);
   static std::string NameOfNode(Node node);
 
@@ -150,33 +154,35 @@ class World : public Clock, public ShardLinks {
   // Clock:
   absl::Time Now() const override { return now_; }
   void SetTime(absl::Time now) { now_ = now; }
-  // Coordinator and shards look at the clock.
+  // The coordinator and the shards look at the clock.
   void Tick();
-  // Runs `event` after `delay`, if `node` lives in this life then.
+  // Runs `event` after `delay`, if the current life of `node` has not ended by
+  // then.
   void After(Node node, absl::Duration delay, std::function<void()> event);
-  // Those that are due.
+  // Runs the timers that are due.
   void RunTimers();
-  // Marks that a node, or all, have been given `what`.
+  // Records that a node, or every node, has been given `what`.
   void MixIntoHistory(Node node, uint64_t what);
   void MixIntoHistories(uint64_t what);
-  // The greatest there is.
+  // The maximum depth of all nodes and messages.
   uint64_t MaxDepth() const;
   void SetDepths(uint64_t depth);
-  // After whatever the scheduler has done to the world.
+  // To be called after each action of the scheduler.
   void AfterEvent();
 
-  // ---- For programs and disk ----
+  // ---- For programs and the disk ----
 
-  // The process ends by itself within this event.
+  // The process exits on its own within this event.
   void Exit(Process process, bool for_good);
   bool Misbehaves(uint32_t worker, Misdeed misdeed);
   void OnMisdeed() { misdeed_done_ = true; }
   uint64_t Random(uint64_t below) { return scheduler_->Random(below); }
   Scheduler* scheduler() { return scheduler_; }
   const Job& job() const { return job_; }
-  // Whoever starts from now on has a job with so many steps. Nobody is alive.
+  // Processes that start from now on have a job of this many steps. No process
+  // may be alive.
   void SetSteps(uint64_t steps);
-  // Of the job file that workers come with.
+  // The digest of the job file that workers bring.
   std::string job_digest() const {
     return absl::StrCat("job of ", job_.steps(), " steps");
   }
@@ -184,7 +190,7 @@ class World : public Clock, public ShardLinks {
   Disk& disk() { return disk_; }
   const Disk& disk() const { return disk_; }
 
-  // ---- What is found ----
+  // ---- Findings ----
 
   void Violate(const std::string& what) {
     if (violation_.empty()) violation_ = what;
@@ -192,38 +198,38 @@ class World : public Clock, public ShardLinks {
   void Check(const std::string& broken) {
     if (!broken.empty()) Violate(broken);
   }
-  // Empty: every promise was kept.
+  // Empty if every promise was kept.
   const std::string& violation() const { return violation_; }
-  // The job has ended for all, and does not begin again.
+  // Whether the job has ended for all processes and will not start again.
   bool finished() const { return finished_; }
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
-  // Has all values looked at after each event of a shard.
+  // Checks all values after each event of a shard.
   void CheckShardsAtEachEvent() { checks_shards_ = true; }
   proto::GetStatusResponse Status() const;
   proto::JobPhase phase() const {
     return coordinator_ == nullptr ? proto::JOB_PHASE_UNSPECIFIED
                                    : coordinator_->state().phase();
   }
-  // The newest values of all variables, read past the network.
+  // The newest values of all variables, read without the network.
   Values ReadAll();
-  // Calls that machines have taken, and not answered, by name.
+  // The number of calls that machines have taken and not yet answered, by name.
   const std::map<std::string, int>& parked() const { return parked_; }
-  // Of a call at a machine.
+  // The longest time that a call has waited at a machine.
   absl::Duration longest_wait() const { return longest_wait_; }
-  // Of those that somebody was told.
+  // The number of errors of this code that callers have got.
   int errors_heard(absl::StatusCode code) const {
     const auto found = errors_heard_.find(code);
     return found == errors_heard_.end() ? 0 : found->second;
   }
-  // By name, the calls that were made over the network.
+  // The number of calls that were made over the network, by name.
   const std::map<std::string, int>& calls_made() const { return calls_made_; }
-  // To whom something came last; kNobody: time passed.
+  // The node that got the last message; kNobody if time passed instead.
   static constexpr Node kNobody = -1;
   Node last_to() const { return last_to_; }
   void NoteLast(Node node) { last_to_ = node; }
-  // Of all that each node was ever given, in order.
+  // A hash of everything that each node was ever given, in order.
   uint64_t Fingerprint() const;
-  // Of values and journal.
+  // A hash of the values and the journal.
   uint64_t EndFingerprint() const;
 
   // ShardLinks:
@@ -242,13 +248,13 @@ class World : public Clock, public ShardLinks {
   class Debt;
   struct NodeState {
     bool alive = false;
-    // Rises with each birth.
+    // Incremented at each start.
     int life = 0;
-    // Of all that it was given.
+    // A hash of everything that the node was given.
     uint64_t history = 0;
     uint64_t depth = 0;
     uint64_t sent = 0;
-    // While it is paused.
+    // Events that arrived while the node is paused.
     std::vector<std::function<void()>> missed;
   };
   struct ProcessState {
@@ -272,7 +278,7 @@ class World : public Clock, public ShardLinks {
   std::unique_ptr<Message> TakeOut(const Message* message);
   // Runs `event` now, or when `node` wakes.
   void Hear(Node node, std::function<void()> event);
-  // Has the machine at `to` take it.
+  // Passes the request to the machine at `to`.
   template <typename Request>
   void Serve(Node from, Node to, const Request& request,
              Reply<typename Rpc<Request>::Response> reply);
@@ -284,7 +290,7 @@ class World : public Clock, public ShardLinks {
   void OnAnswered(Node from, Node to, const Request& request,
                   const Response& response);
   void CheckGeneration(uint64_t generation, const std::string& rpc);
-  // Whether a machine is in a newer generation than a call that comes to it.
+  // Whether the machine at `to` is in a newer generation than the call.
   template <typename Request>
   bool IsOver(Node to, const Request& request) const;
   void CheckState(const proto::JobState& state, const std::string& rpc);
@@ -294,7 +300,7 @@ class World : public Clock, public ShardLinks {
   void CheckNobodyWasAdmitted();
   std::map<TaskId, uint64_t> Incarnations() const;
   void CheckShard(uint32_t ps);
-  // [L5] Of a step that was made of fewer.
+  // [L5] Checks a step that was made of fewer contributions.
   void CheckEnoughWorkers();
   void CheckHistory();
   void OnStop(const proto::StopRequest& request);
@@ -324,15 +330,17 @@ class World : public Clock, public ShardLinks {
   std::vector<std::shared_ptr<OpenCall>> calls_;
   std::vector<Timer> timers_;
   uint64_t next_timer_ = 0;
-  // Where the variables are, once they are; by ps, a request for all it has.
+  // The placement of the variables, once they are placed; and for each ps, a
+  // request for everything it holds.
   std::vector<proto::Slice> slices_;
   std::vector<proto::PullRequest> everything_;
-  // Processes that have ended within the event under way.
+  // Processes that have exited within the current event.
   std::vector<std::pair<Process, bool>> exits_;
-  // A step was made of fewer than N within it.
+  // Whether a step was made of fewer than N contributions within the current
+  // event.
   bool is_short_handed_ = false;
   bool misdeed_done_ = false;
-  // From here on nobody hears of calls that are dropped.
+  // Once set, the loss of unanswered calls is no longer reported.
   bool closed_ = false;
 
   std::map<std::string, int> calls_made_;
@@ -340,20 +348,20 @@ class World : public Clock, public ShardLinks {
   std::map<absl::StatusCode, int> errors_heard_;
   absl::Duration longest_wait_;
   std::map<TaskId, uint64_t> last_incarnation_;
-  // By life of the coordinator, and nonce.
+  // By life of the coordinator, task and nonce.
   std::map<std::tuple<int, TaskId, uint64_t>, uint64_t> incarnations_;
-  // As they were after the last Register.
+  // The incarnations after the last Register.
   std::map<TaskId, uint64_t> admitted_;
 
   std::vector<std::unique_ptr<ShardDisk>> shard_disks_;
   std::unique_ptr<Archive> archive_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Coordinator> coordinator_;
-  // By ps; none for ps 0.
+  // By ps; null for ps 0.
   std::vector<std::unique_ptr<Session>> ps_sessions_;
 };
 
-// ---- The rest is templates ----
+// ---- Only templates below ----
 
 namespace internal {
 
@@ -407,7 +415,7 @@ std::string TextOf(const T& message) {
   }
 }
 
-// What an answer says about the job.
+// The part of an answer that tells the state of the job.
 template <typename T>
 const T& SaidBy(const T& response) {
   return response;
@@ -430,7 +438,8 @@ inline const proto::Sender& SenderOf(const PushPull& call) {
   return call.request.sender();
 }
 
-// Other calls to the coordinator are answered in any generation.
+// Whether a request belongs to one generation. Other calls to the coordinator
+// are answered in any generation.
 template <typename Request>
 inline constexpr bool kIsOfOneGeneration =
     !std::is_same_v<typename Rpc<Request>::Server, Disk> &&
@@ -458,7 +467,7 @@ bool SaysAborted(const absl::StatusOr<Response>& response) {
 
 }  // namespace internal
 
-// What a machine owes to a call that it has taken.
+// The obligation of a machine to answer a call that it has taken, exactly once.
 template <typename Request, typename Response>
 class World::Debt {
  public:
@@ -488,7 +497,7 @@ class World::Debt {
     if (world_->nodes_[to_].life != life_) return;
     if (is_over_ && !internal::SaysAborted(response)) {
       world_->Violate(NameOf<Request>() +
-                      " of a generation that is over is not ABORTED");
+                      " of a generation that is over does not get ABORTED");
     }
     if (response.ok()) world_->OnAnswered(from_, to_, *request_, *response);
     if constexpr (kIsProto<Request>) {
@@ -515,7 +524,7 @@ class World::Debt {
   const int life_;
   const absl::Time came_;
   const std::shared_ptr<const Request> request_;
-  // When it came.
+  // Whether its generation was over when the call arrived.
   const bool is_over_;
   const To answer_;
   bool paid_ = false;
@@ -585,14 +594,14 @@ template <typename Request>
 class World::RequestMessage : public Message {
  public:
   using Response = typename Rpc<Request>::Response;
-  // `call` is null where nobody hears the answer.
+  // `call` is null if the answer is dropped.
   RequestMessage(std::shared_ptr<TypedCall<Response>> call,
                  std::shared_ptr<const Request> request)
       : call_(std::move(call)), request_(std::move(request)) {}
 
   void Deliver(World* world) override {
     if (!world->nodes_[to].alive) {
-      return Fail(world, absl::UnavailableError("nobody listens"));
+      return Fail(world, absl::UnavailableError("the process is dead"));
     }
     if (call_ != nullptr) call_->taken_by = world->nodes_[to].life;
     world->OnArrival(from, to, *request_);
@@ -700,13 +709,14 @@ void World::OnSent(Node from, Node to, const Request& request) {
 template <typename Request>
 bool World::IsOver(Node to, const Request& request) const {
   if constexpr (std::is_same_v<Request, proto::ReportEvaluationRequest>) {
-    // That is a checkpoint's, and not a generation's.
+    // An evaluation belongs to a checkpoint, not to a generation.
     if (request.has_checkpoint()) return false;
   }
   if constexpr (internal::kIsOfOneGeneration<Request>) {
     const Process process = ProcessOf(to);
     const proto::Sender& sender = internal::SenderOf(request);
-    // [P5] What is not the coordinator's is refused as that first.
+    // [P5] A request that does not come from the coordinator is refused for
+    // that reason first.
     if (sender.task().job() == kPsJob &&
         sender.receiver_nonce() != processes_[process].nonce) {
       return false;

@@ -18,14 +18,15 @@
 namespace holdfast {
 
 // A view of a float32 matrix in a backend's memory: row-major, dense. The host
-// must not follow `data`, which may be an address on a GPU. Tensors of a higher
-// rank are matrices too: their first dimension is the rows, all others together
-// are the columns.
+// must not dereference `data`, which may be an address on a GPU. Tensors of a
+// higher rank are matrices too: their first dimension is the rows, all others
+// together are the columns.
 //
-// A matrix may have a copy of it beside it, rounded to the precision of
-// products, which take it instead of rounding the values once more
-// (Backend::ReserveFactor). Who writes the values writes the copy too, or makes
-// a matrix without one of them. Or it has that copy alone, and no values.
+// A matrix may come with a copy of its values that is rounded to the precision
+// of products; products take the copy instead of rounding the values again
+// (Backend::ReserveFactor). An operation that writes the values must write the
+// copy too, or write to a matrix that has no copy. A matrix may also have the
+// copy alone, and no values.
 struct ConstMatrix {
   const float* data = nullptr;
   int64_t rows = 0;
@@ -51,9 +52,10 @@ struct Matrix {
 
 // A window that moves over images: of a convolution or of pooling. An image is
 // a row of a matrix, its values in the order [height, width, channels] (NHWC).
-// Where the window reaches beyond the image there is padding, never all of it.
+// A window that reaches beyond the image sees padding there, but never padding
+// alone.
 struct Window {
-  // Of an image that goes in.
+  // The size of an input image.
   int64_t height = 0;
   int64_t width = 0;
   int64_t channels = 0;
@@ -61,11 +63,11 @@ struct Window {
   int64_t window_width = 1;
   int64_t stride_height = 1;
   int64_t stride_width = 1;
-  // Padding before the first row and column; behind the last there is as much
+  // Padding before the first row and column. After the last, there is as much
   // as the last window needs.
   int64_t pad_top = 0;
   int64_t pad_left = 0;
-  // Of an image that comes out: how many places the window takes.
+  // The size of an output image: the number of positions that the window takes.
   int64_t output_height = 0;
   int64_t output_width = 0;
 
@@ -74,13 +76,13 @@ struct Window {
   int64_t output_places() const { return output_height * output_width; }
 };
 
-// A convolution in the sense of machine learning: a cross-correlation. The
-// channels that go in and come out are cut into as many groups, each of which
-// sees its own alone.
+// A convolution in the sense of machine learning: a cross-correlation. Input
+// and output channels are divided into the same number of groups; each output
+// group sees only the input channels of its own group.
 //
 // The kernel is a matrix [window_height window_width channels / groups,
-// filters], row-major over [y, x, channel]; with groups, a filter belongs to
-// the group that its place among the filters falls into.
+// filters], row-major over [y, x, channel]; with groups, filter f belongs to
+// group f / (filters / groups).
 struct Convolution {
   Window window;
   int64_t filters = 0;
@@ -92,7 +94,7 @@ struct Convolution {
   int64_t output_size() const { return window.output_places() * filters; }
 };
 
-// By what the columns of a matrix [m, n] are normalised, each [1, n].
+// What the columns of a matrix [m, n] are normalised with, each [1, n].
 struct ColumnNorm {
   ConstMatrix mean;
   ConstMatrix variance;
@@ -104,7 +106,7 @@ struct ColumnNorm {
 // Whether MatMul takes a factor as it is or transposed.
 enum class Form { kPlain, kTransposed };
 
-// float32 memory of a backend, given back to it at the end. May grow, never
+// float32 memory of a backend, returned to it on destruction. May grow, never
 // shrinks. Must not outlive the backend.
 class DeviceBuffer {
  public:
@@ -114,7 +116,7 @@ class DeviceBuffer {
   DeviceBuffer(float* data, int64_t capacity, Free free)
       : data_(data, std::move(free)), capacity_(capacity) {}
 
-  // Values that it has room for.
+  // The number of values that fit.
   int64_t capacity() const { return capacity_; }
 
   // The first rows x cols values, which must be within the capacity.
@@ -127,25 +129,25 @@ class DeviceBuffer {
   int64_t capacity_ = 0;
 };
 
-// An operation of a model's own (Backend::Custom). On a GPU, launches kernels
-// on the cudaStream_t that it gets, and does not wait for them. Elsewhere it
-// gets none, and computes before it returns.
+// A model's own operation (Backend::Custom). On a GPU it launches kernels on
+// the cudaStream_t that it is given, and does not wait for them. Elsewhere it
+// is given none, and computes before it returns.
 using CustomOperation =
     std::function<absl::Status(std::optional<void*> cuda_stream)>;
 
 // Values on their way from a backend to the host.
 struct Download {
-  // To be read once they have arrived.
+  // Must be read only after they have arrived.
   absl::Span<const float> values;
-  // The backend's own mark of when that is.
+  // The backend's own mark of the moment when they arrive.
   uint64_t ticket = 0;
 };
 
-// A matrix that its backend lets others read. Kept by whoever passes it on, for
-// each matrix the same from one time to the next.
+// A matrix that its backend lets others read. The caller keeps one for each
+// matrix and passes the same one each time.
 struct SharedMatrix {
   ConstMatrix matrix;
-  // The backends' own: when it is ready, and where it is.
+  // For the backends alone: when the matrix is ready, and where it is.
   int event = -1;
   const void* ready = nullptr;
   int device = 0;
@@ -153,27 +155,27 @@ struct SharedMatrix {
 
 // What the outputs of a batch's examples are compared with.
 struct Targets {
-  // The class of each example; empty where there are `values`.
+  // The class of each example; empty if there are `values`.
   absl::Span<const int32_t> labels;
-  // A number for each output, [examples, outputs]; empty where there are
-  // `labels`.
+  // A number for each output, [examples, outputs]; empty if there are `labels`.
   absl::Span<const float> values;
-  // How much the loss of each example counts. Empty: 1 each.
+  // How much the loss of each example counts. Empty: all weights are 1.
   absl::Span<const float> weights;
 };
 
-// Bags of rows of a matrix, on the host: a bag has any number of them, some
-// perhaps more than once. Each time that a bag has a row is a use; uses are
-// numbered bag after bag.
+// Bags of rows of a matrix, on the host. A bag has any number of rows, and may
+// have a row more than once. Each occurrence of a row in a bag is a use; uses
+// are numbered bag by bag.
 struct Bags {
-  // By use: the row, the bag, and by what the row is multiplied; without
-  // weights, by 1.
+  // Indexed by use: the row, the bag, and the factor of the row; without
+  // weights, all factors are 1.
   absl::Span<const uint32_t> rows;
   absl::Span<const uint32_t> bags;
   absl::Span<const float> weights;
-  // Bag b has the uses offsets[b] up to offsets[b + 1].
+  // Bag b has the uses [offsets[b], offsets[b + 1]).
   absl::Span<const uint32_t> offsets;
-  // Row r has the uses uses[begins[r]] up to uses[begins[r + 1]], which rise.
+  // Row r has the uses uses[i] for i in [begins[r], begins[r + 1]), in
+  // ascending order.
   absl::Span<const uint32_t> uses;
   absl::Span<const uint32_t> begins;
 
@@ -181,11 +183,12 @@ struct Bags {
   int64_t num_rows() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
 
-// The same where a backend's operations read it (Backend::UploadBags).
+// The same in memory that a backend's operations can read
+// (Backend::UploadBags).
 struct DeviceBags {
   const uint32_t* rows = nullptr;
   const uint32_t* bags = nullptr;
-  // Null: 1 each.
+  // Null: all weights are 1.
   const float* weights = nullptr;
   const uint32_t* offsets = nullptr;
   const uint32_t* uses = nullptr;
@@ -193,11 +196,12 @@ struct DeviceBags {
   int64_t num_uses = 0;
   int64_t num_bags = 0;
   int64_t num_rows = 0;
-  // So many bags in a row are one to operations.
+  // Operations treat this many consecutive bags as one.
   int64_t merged = 1;
 
   int64_t num_merged_bags() const { return num_bags / merged; }
-  // Each `count` bags, which divide their number, as one.
+  // The same bags with every `count` consecutive ones merged into one. `count`
+  // must divide their number.
   DeviceBags Merged(int64_t count) const {
     DeviceBags bags = *this;
     bags.merged *= count;
@@ -205,11 +209,11 @@ struct DeviceBags {
   }
 };
 
-// Memory for all that a DeviceBags points to: one piece, so that one copy fills
-// it.
+// Memory for everything that a DeviceBags points to: one block, so that a
+// single copy fills it.
 using BagsBuffer = DeviceBuffer;
 
-// One of Backend's losses, by the name of its function.
+// The losses of Backend, named after its functions.
 enum class LossKind {
   kSoftmaxCrossEntropy,
   kSigmoidCrossEntropy,
@@ -219,35 +223,36 @@ enum class LossKind {
 };
 struct LossFunction {
   LossKind kind;
-  // Of kHuber.
+  // Used by kHuber only.
   float delta = 0;
 
-  // Whether outputs are compared with targets as numbers.
+  // Whether the loss compares outputs with targets as numbers.
   bool is_distance() const {
     return kind != LossKind::kSoftmaxCrossEntropy &&
            kind != LossKind::kSigmoidCrossEntropy;
   }
 };
 
-// What a loss makes of a batch.
+// The result of a loss over a batch.
 struct LossSums {
-  // Over the examples, each times its weight; natural logarithms.
+  // The sum over the examples, each times its weight; natural logarithms.
   double loss = 0;
-  // Examples whose class is predicted right. Absent where none is predicted.
+  // The number of examples whose class is predicted correctly. Absent if no
+  // class is predicted.
   std::optional<int64_t> correct;
-  // Over the examples: the mean over the outputs of |output - target| and of
-  // (output - target)^2, each example's as much as any. Absent where the
-  // outputs are not compared with targets as numbers.
+  // The sums over the examples, not weighted, of the mean over the outputs of
+  // |output - target| and of (output - target)^2. Absent if the loss does not
+  // compare outputs with targets as numbers.
   std::optional<double> absolute_error;
   std::optional<double> squared_error;
 };
 
 // A loss whose sums may still be on their way to the host.
 struct PendingLoss {
-  // Where they are known already, as where the host computes.
+  // Set if the sums are known already, as they are when the host computes.
   std::optional<LossSums> sums;
-  // The backend's own where they are not: what comes, and which of them it
-  // tells.
+  // For the backend alone, if `sums` is not set: the download that brings them,
+  // and which of the optional sums it contains.
   Download download;
   bool tells_correct = false;
   bool tells_errors = false;
@@ -257,23 +262,24 @@ struct PendingLoss {
 // through one, so that the model runs on whatever the backend runs on.
 //
 // Matrices are in the backend's memory; Upload and StartDownload are the only
-// ways in and out. Operations are begun in the order of the calls, and each
-// sees the results of those before it. They may end later than the call: what
-// went wrong in one is told by the next call that returns a status, and only
-// what has been downloaded is certain.
+// ways in and out. Operations begin in the order of the calls, and each sees
+// the results of those before it. They may end after the call has returned: the
+// error of an operation is returned by the next call that returns a status, and
+// only values that have been downloaded are certain to be right.
 //
-// Shapes are the caller's duty, as are dimensions below 2^31. A matrix may have
-// no rows. Sums run in a fixed order: the same calls give the same bits, for
-// the same device and number of threads, wherever in memory the matrices lie.
+// The caller is responsible for matching shapes, and for dimensions below 2^31.
+// A matrix may have no rows. Sums run in a fixed order: the same calls give the
+// same bits, for the same device and number of threads, wherever in memory the
+// matrices are.
 //
 // Thread-compatible: one model uses it from one thread at a time.
 class Backend {
  public:
   struct Description {
-    // What calculates: the core that OpenBLAS has chosen its code for, as
-    // "SkylakeX".
+    // What does the arithmetic: the core that OpenBLAS has chosen its code for,
+    // such as "SkylakeX".
     std::string core;
-    // Threads within an operation. Another number gives other bits.
+    // Threads within an operation. A different number gives different bits.
     int threads = 1;
   };
 
@@ -281,20 +287,22 @@ class Backend {
 
   virtual Description Describe() const = 0;
 
-  // Where operations and copies are recorded from here on, by the backend, and
-  // parts of models by those that use it. It must outlive the backend. Null,
-  // the default: nowhere.
+  // Sets the tracer in which the backend records operations and copies from
+  // here on, and its users record parts of models. It must outlive the backend.
+  // Null, the default, records nothing.
   virtual void SetTracer(Tracer* tracer) { tracer_ = tracer; }
   Tracer* tracer() const { return tracer_; }
 
-  // Makes `buffer` hold at least `size` values, its values undefined if it has
-  // to grow. Errors: RESOURCE_EXHAUSTED when there is no memory.
+  // Makes `buffer` hold at least `size` values. If it has to grow, its values
+  // are undefined afterwards. Errors: RESOURCE_EXHAUSTED when there is no
+  // memory.
   virtual absl::Status Reserve(int64_t size, DeviceBuffer* buffer) = 0;
 
-  // Room for a matrix of rows x cols that NormalizeColumns or its gradient is
-  // to make, and products are to take: with a rounded copy, where this backend
-  // rounds the factors of products and gains by it, or, if nothing else takes
-  // it, with that copy `alone`. Errors: as of Reserve.
+  // Reserves room for a matrix of rows x cols that NormalizeColumns or its
+  // gradient will write and products will read. The matrix has a rounded copy
+  // if this backend rounds the factors of products and gains by a copy. `alone`
+  // says that nothing but products will read it: it may then have the copy and
+  // no values. Errors: those of Reserve.
   virtual absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
                                                bool /*alone*/,
                                                DeviceBuffer* buffer) {
@@ -303,10 +311,10 @@ class Backend {
     return buffer->View(rows, cols);
   }
 
-  // Room for a matrix of rows x cols that is to be downloaded to `host`: there,
-  // where the backend can write host memory, so that its download is in place;
-  // anywhere else, or if `host` is empty, in `buffer`. `host` must have that
-  // size. Errors: as of Reserve.
+  // Reserves room for a matrix of rows x cols that will be downloaded to
+  // `host`: in `host` itself if the backend can write host memory, so that the
+  // download copies nothing; otherwise, or if `host` is empty, in `buffer`. A
+  // `host` that is not empty must have that size. Errors: those of Reserve.
   virtual absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host,
                                             int64_t rows, int64_t cols,
                                             DeviceBuffer* buffer) {
@@ -315,50 +323,51 @@ class Backend {
     return buffer->View(rows, cols);
   }
 
-  // The values of `host` as a matrix of rows x cols = their number. A backend
-  // that can read host memory returns a view of it; any other copies, into
-  // `staging`, and may not have done so when the call returns. Both must stay
-  // until what uses the matrix has been downloaded; where nothing may use it,
-  // until AwaitUploads has returned, too.
+  // The values of `host`, rows x cols of them, as a matrix. A backend that can
+  // read host memory returns a view of it; any other copies into `staging`, and
+  // the copy may not be complete when the call returns. Both must stay until
+  // the results that use the matrix have been downloaded; if it may be that
+  // nothing uses it, also until AwaitUploads has returned.
   virtual absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host,
                                              int64_t rows, int64_t cols,
                                              DeviceBuffer* staging) = 0;
 
-  // Memory of the host for so many values, which are undefined. A backend that
-  // copies takes uploads straight from it; what lies elsewhere, the host moves
-  // first. It must not outlive the backend. Errors: RESOURCE_EXHAUSTED.
+  // Allocates host memory for `size` values, which are undefined. A backend
+  // that copies uploads directly from it; values in other memory are first
+  // moved by the host. It must not outlive the backend. Errors:
+  // RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t size) = 0;
-  // The same for others' use, as for values on their way from the network: by
-  // any thread. Lives as long as the backend. Null where uploads do not copy.
+  // The same kind of memory for other users, such as values received from the
+  // network. Any thread may use it. Lives as long as the backend. Null if
+  // uploads do not copy.
   virtual HostMemory* host_memory() { return nullptr; }
-  // Waits until what Upload copies is copied: from then on that memory of the
-  // host may change.
+  // Waits until all copies that Upload has begun are complete: from then on the
+  // host memory behind them may change.
   virtual absl::Status AwaitUploads() = 0;
 
-  // Begins to bring `matrix`, which must not change meanwhile, to the host. The
-  // values stay until the memory behind `matrix` is written or downloaded
-  // again.
+  // Begins to copy `matrix`, which must not change meanwhile, to the host. The
+  // downloaded values stay valid until the memory behind `matrix` is written or
+  // downloaded again.
   virtual absl::StatusOr<Download> StartDownload(ConstMatrix matrix) = 0;
-  // Whether the values are there; they arrive in the order of the calls of
-  // StartDownload.
+  // Whether the values have arrived; downloads arrive in the order of the calls
+  // of StartDownload.
   virtual absl::StatusOr<bool> HasArrived(const Download& download) = 0;
-  // Waits until they are there.
+  // Waits until the values have arrived.
   virtual absl::Status Await(const Download& download) = 0;
 
   // Lets other backends of the same kind read `matrix` as the operations so far
-  // leave it. It must not change before what they made of it has been
-  // downloaded.
+  // leave it. It must not change until the results that they compute from it
+  // have been downloaded.
   virtual absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) = 0;
-  // What another backend of the same kind shares, for operations of this one:
-  // that memory itself where this backend can read it, else a copy, in
-  // `staging`. By this backend's thread, once the caller's own means have told
-  // it that Share has returned.
+  // Makes a matrix that another backend of the same kind shares readable by
+  // operations of this one: the memory itself if this backend can read it,
+  // otherwise a copy in `staging`. Called by this backend's thread; the caller
+  // must make sure that Share has returned before.
   virtual absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                             DeviceBuffer* staging) = 0;
 
-  // Runs an operation of the model's own, which touches no matrices of the
-  // backend but `touched`. Errors: those of `operation`, as far as it tells
-  // them at once.
+  // Runs a model's own operation, which touches no matrices of the backend but
+  // `touched`. Errors: those that `operation` returns.
   virtual absl::Status Custom(absl::Span<const ConstMatrix> touched,
                               CustomOperation operation) = 0;
 
@@ -366,7 +375,7 @@ class Backend {
   // form(x) is x or its transpose. c must not overlap a or b.
   virtual void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c) = 0;
-  // c += form_a(a) form_b(b), likewise.
+  // c += form_a(a) form_b(b), with the same shapes.
   virtual void AddMatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                          Matrix c) = 0;
 
@@ -376,8 +385,8 @@ class Backend {
   // sums[0, j] = sum over i of x[i, j], with x [m, n] and sums [1, n].
   virtual void SumRows(ConstMatrix x, Matrix sums) = 0;
 
-  // y[i, j] = max(x[i, j], 0), NaN where x is NaN, so that what is not a number
-  // shows in the loss. y may be x.
+  // y[i, j] = max(x[i, j], 0), NaN where x is NaN, so that a NaN shows in the
+  // loss. y may be x.
   virtual void Relu(ConstMatrix x, Matrix y) = 0;
 
   // dx[i, j] = dy[i, j] where y[i, j] > 0, else 0, with y of Relu. dx may be
@@ -403,8 +412,8 @@ class Backend {
   //   word j mod 4 of Philox4x32({p, p >> 32, j / 4, 0}, {key, key >> 32})
   //
   // (common/base/random.h), with p = positions[i], is below rate 2^32. The same
-  // call on dy makes dx. `positions`, one per row, are on the host and stay
-  // until what uses y has been downloaded. y may be x.
+  // call on dy makes dx. `positions`, one per row, are on the host, and must
+  // stay until the results that use y have been downloaded. y may be x.
   virtual void Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                        uint64_t key, float rate, Matrix y) = 0;
 
@@ -426,29 +435,31 @@ class Backend {
   //     kernel[(v, u, c), f],
   //
   // with c over the channels of f's group and 0 for x beyond the image; with x
-  // [m, input_size], y [m, output_size]. Needs memory of its own: errors as of
-  // Reserve.
+  // [m, input_size], y [m, output_size]. Needs memory of its own. Errors: those
+  // of Reserve.
   virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
                                 ConstMatrix kernel, Matrix y) = 0;
-  // Of dy, the gradient by y: that by the kernel.
+  // The gradient with respect to the kernel, from dy, the gradient with respect
+  // to y.
   virtual absl::Status ConvolveKernelGradient(const Convolution& convolution,
                                               ConstMatrix x, ConstMatrix dy,
                                               Matrix kernel_gradient) = 0;
-  // And that by x.
+  // The gradient with respect to x.
   virtual absl::Status ConvolveInputGradient(const Convolution& convolution,
                                              ConstMatrix kernel, ConstMatrix dy,
                                              Matrix dx) = 0;
 
-  // y[i, (p, q, c)] = the greatest x of channel c in the window's place (p, q),
-  // padding left out; NaN where there is one.
+  // y[i, (p, q, c)] = the greatest x of channel c in the window at position (p,
+  // q), without padding; NaN if one of them is NaN.
   virtual void MaxPool(const Window& window, ConstMatrix x, Matrix y) = 0;
-  // dx: each dy goes to the x that y was, of equals the first in the order of
-  // the image (a NaN is no equal: the first of those). With x and y of MaxPool.
+  // dx: each dy goes to the x that is y; among equal values, to the first in
+  // the order of the image; if y is NaN, to the first NaN. With x and y of
+  // MaxPool.
   virtual void MaxPoolGradient(const Window& window, ConstMatrix x,
                                ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
-  // y[i, (p, q, c)] = the mean of x of channel c in the window's place (p, q),
-  // padding left out of sum and count.
+  // y[i, (p, q, c)] = the mean of x of channel c in the window at position (p,
+  // q); neither sum nor count includes padding.
   virtual void AveragePool(const Window& window, ConstMatrix x, Matrix y) = 0;
   virtual void AveragePoolGradient(const Window& window, ConstMatrix dy,
                                    Matrix dx) = 0;
@@ -458,13 +469,13 @@ class Backend {
   //   mean[0, j]     = sum over i of x[i, j] / m
   //   variance[0, j] = sum over i of (x[i, j] - mean[0, j])^2 / m
   //
-  // (Ioffe and Szegedy 2015; images are given as a row per place.) The sums are
-  // made in double or by pairs: their error does not grow with m.
+  // (Ioffe and Szegedy 2015; images are given as one row per pixel.) Sums are
+  // computed in double or pairwise, so that their error does not grow with m.
   virtual void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) = 0;
   // n[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
   //           scale[0, j] + offset[0, j]
-  // y[i, j] = n[i, j] + addend[i, j], where there is an addend; of that
-  //           max(., 0), as of Relu, if `relu`.
+  // y[i, j] = n[i, j] + addend[i, j], if there is an addend; of that
+  //           max(., 0), as in Relu, if `relu`.
   //
   // y may be x, but not the addend.
   virtual void NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
@@ -477,7 +488,7 @@ class Backend {
   //   dx[i, j]      = scale[0, j] / sqrt(variance[0, j] + epsilon)
   //                   (g[i, j] - doffset[0, j] / m - h[i, j] dscale[0, j] / m)
   //
-  // dx may be dy; none is made where it has no data.
+  // dx may be dy; it is not computed if it has no data.
   virtual void NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
                                         bool relu, ConstMatrix dy,
                                         Matrix dscale, Matrix doffset,
@@ -494,14 +505,14 @@ class Backend {
   //   dx[i, j]      = moments[i, 1]
   //                   (g[i, j] - mean of g[i] - h[i, j] mean of (g h)[i])
   //
-  // dx may be dy; none is made where it has no data.
+  // dx may be dy; it is not computed if it has no data.
   virtual void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset,
                                      Matrix dx) = 0;
 
-  // `bags` for operations. As Upload: what is on the host, and `staging`, must
-  // stay likewise.
+  // Makes `bags` readable by operations, as Upload does; the arrays on the
+  // host, and `staging`, must stay likewise.
   virtual absl::StatusOr<DeviceBags> UploadBags(const Bags& bags,
                                                 BagsBuffer* staging) = 0;
 
@@ -526,8 +537,8 @@ class Backend {
   virtual void PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
                             Matrix sums, Matrix y) = 0;
   // drows[r] += sum over the uses k of row r of
-  //             dy[b, 0] weights[k] (sums[b] - weights[k] rows[r]), b that of
-  //             k.
+  //             dy[b, 0] weights[k] (sums[b] - weights[k] rows[r]), b the bag
+  //             of k.
   virtual void AddPairwiseBagsGradient(const DeviceBags& bags, ConstMatrix rows,
                                        ConstMatrix sums, ConstMatrix dy,
                                        Matrix drows) = 0;
@@ -551,11 +562,11 @@ class Backend {
 
   // The losses. Each compares outputs z [m, n] with targets on the host, and
   // waits for the result. dz is the gradient of the mean over the examples of
-  // weight x loss; none is made when `gradient` is null, else [m, n], and it
-  // may be z. A loss that is not finite is no error here. The predicted class
-  // is that of the greatest output, and of equals the first, unless something
-  // else is said; none is predicted where the targets are values. w[i] is the
-  // weight of example i.
+  // weight x loss; it is not computed when `gradient` is null; otherwise it is
+  // [m, n], and may be z. A loss that is not finite is not an error here. The
+  // predicted class is that of the greatest output, the first among equals,
+  // unless stated otherwise; none is predicted if the targets are values. w[i]
+  // is the weight of example i.
 
   // Softmax and cross-entropy with one right class per example, labels in
   // [0, n):
@@ -575,7 +586,7 @@ class Backend {
   //                max(z[i, j], 0) - z[i, j] t[i, j] + log(1 + exp(-|z[i, j]|))
   //   dz[i, j]   = w[i] (sigmoid(z[i, j]) - t[i, j]) / (m n)
   //
-  // Where n is 1, a logit above 0 predicts class 1, any other class 0.
+  // If n is 1, a logit above 0 predicts class 1, any other class 0.
   virtual absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
                                                        const Targets& targets,
                                                        Matrix* gradient) = 0;
@@ -588,8 +599,8 @@ class Backend {
   //   loss_i     = mean over j of d(e[i, j])
   //   dz[i, j]   = w[i] d'(e[i, j]) / (m n)
   //
-  // They tell the absolute and the squared error. Where n is 1 no class is
-  // predicted.
+  // These losses also return the absolute and the squared error. If n is 1, no
+  // class is predicted.
 
   // d(e) = e^2, d'(e) = 2 e.
   virtual absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
@@ -599,20 +610,20 @@ class Backend {
   virtual absl::StatusOr<LossSums> MeanAbsoluteError(ConstMatrix outputs,
                                                      const Targets& targets,
                                                      Matrix* gradient) = 0;
-  // Of Huber 1964, with delta above 0: where |e| <= delta, d(e) = e^2 / 2 and
+  // Huber 1964, with delta above 0: where |e| <= delta, d(e) = e^2 / 2 and
   // d'(e) = e; elsewhere d(e) = delta (|e| - delta / 2), and d'(e) is delta
   // with the sign of e.
   virtual absl::StatusOr<LossSums> Huber(ConstMatrix outputs,
                                          const Targets& targets, float delta,
                                          Matrix* gradient) = 0;
 
-  // One of these, by its kind, but does not wait: operations on the gradient
-  // can be begun before the loss is known.
+  // Starts one of these losses, chosen by its kind, and does not wait:
+  // operations on the gradient can be begun before the loss is known.
   virtual absl::StatusOr<PendingLoss> StartLoss(const LossFunction& loss,
                                                 ConstMatrix outputs,
                                                 const Targets& targets,
                                                 Matrix* gradient);
-  // Waits for the sums of the last that was started. It does not wait for
+  // Waits for the sums of the loss that was started last, but not for
   // operations that were begun after it.
   virtual absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) {
     return *loss.sums;

@@ -13,14 +13,14 @@ namespace holdfast {
 
 namespace {
 
-// More could not share a batch.
+// A batch is not usefully divided among more.
 constexpr size_t kMaxReplicas = 64;
 
 absl::Status NoDevice(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("--device=", text, ": ", why));
 }
 
-// Of "cpu,cpu" or "cuda:0,1".
+// Parses "cpu,cpu" or "cuda:0,1".
 absl::StatusOr<std::vector<Place>> ParsePlaces(absl::string_view text) {
   absl::string_view list = text;
   const bool on_gpus = absl::ConsumePrefix(&list, "cuda:");
@@ -30,18 +30,20 @@ absl::StatusOr<std::vector<Place>> ParsePlaces(absl::string_view text) {
     if (!on_gpus && item == "cpu") {
       places.push_back(std::nullopt);
     } else if (!on_gpus) {
-      return NoDevice(text, "there are auto, cpu, cuda:0, cuda:0,1 and so on");
-    } else if (!absl::SimpleAtoi(item, &index) || index < 0) {
       return NoDevice(text,
-                      "behind \"cuda:\" stand numbers from 0 on, with commas "
-                      "between them");
+                      "it must be auto, cpu, cuda:0, cuda:0,1 or the like");
+    } else if (!absl::SimpleAtoi(item, &index) || index < 0) {
+      return NoDevice(
+          text,
+          "\"cuda:\" must be followed by numbers from 0 on, separated "
+          "by commas");
     } else {
       places.push_back(index);
     }
   }
   if (places.size() > kMaxReplicas) {
     return NoDevice(
-        text, absl::StrCat("there may be ", kMaxReplicas, " replicas at most"));
+        text, absl::StrCat("at most ", kMaxReplicas, " replicas are possible"));
   }
   return places;
 }
@@ -55,7 +57,7 @@ absl::StatusOr<Device> ChooseDevice(
     if (first.ok()) {
       return Device{{0}, "computing on cuda:0, the first GPU", false};
     }
-    // Whoever builds without CUDA expects no GPU to be used.
+    // Users of a build without CUDA do not expect a GPU to be used.
     return Device{{std::nullopt},
                   absl::StrCat("computing on the CPU: ", first.message()),
                   !absl::IsUnimplemented(first)};
@@ -67,9 +69,8 @@ absl::StatusOr<Device> ChooseDevice(
     const absl::Status usable = check_gpu(*place);
     if (!usable.ok()) {
       return absl::Status(
-          usable.code(),
-          absl::StrCat("--device=", text, ": ", usable.message(),
-                       "; cpu or auto, the default, do without"));
+          usable.code(), absl::StrCat("--device=", text, ": ", usable.message(),
+                                      "; use cpu, or auto, the default"));
     }
   }
   return Device{*std::move(places), "", false};

@@ -15,45 +15,45 @@
 
 namespace holdfast {
 
-// A GPU, as CUDA counts them. Absent: the CPU.
+// CUDA's index of a GPU. Absent: the CPU.
 using Place = std::optional<int>;
 
 // What a model is computed on.
 struct Device {
-  // One for each replica of the model; all GPUs, or all the CPU.
+  // One for each replica of the model; either all GPUs, or all the CPU.
   std::vector<Place> places = {std::nullopt};
-  // For the log: why this one was taken. Empty: it was asked for by name.
+  // For the log: why this device was chosen. Empty if it was asked for by name.
   std::string why;
-  // Whether that is less than somebody might expect.
+  // Whether it is worse than what users may expect, so that `why` is a warning.
   bool second_choice = false;
 };
 
 // The device that `text` names:
 //
 //   cpu          the CPU
-//   cuda:N       the GPU that CUDA counts as N, from 0
-//   cuda:N,M     GPUs, each for a replica of the model; the same may be there
+//   cuda:N       the GPU with CUDA's index N, from 0
+//   cuda:N,M     GPUs, each for a replica of the model; a GPU may be named
 //                twice, and "cpu,cpu" is two replicas on the CPU
-//   auto         the first GPU, or the CPU where that cannot be used
+//   auto         the first GPU, or the CPU if that GPU cannot be used
 //
-// check_gpu(N) tells whether a GPU can be used (CheckCudaDevice).
-// Errors: INVALID_ARGUMENT when `text` is none of these; with cuda:N, those of
-// `check_gpu`, which name `text`.
+// check_gpu(N) checks whether GPU N can be used (CheckCudaDevice).
+// Errors: INVALID_ARGUMENT when `text` is none of these; for cuda:N, those of
+// `check_gpu`, with `text` added.
 absl::StatusOr<Device> ChooseDevice(
     absl::string_view text, absl::FunctionRef<absl::Status(int)> check_gpu);
 
 struct DeviceOptions {
-  // Of the CPU: threads within an operation.
+  // On the CPU: threads within an operation.
   int threads = 1;
-  // Of a GPU: matrix products in TensorFloat-32 (CudaBackendOptions).
+  // On a GPU: matrix products in TensorFloat-32 (CudaBackendOptions).
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
-  // Of a GPU: what is pinned, as all backends of a process may share it. Null:
-  // this backend's own.
+  // On a GPU: the ranges of pinned memory, which all backends of a process may
+  // share. Null: this backend has its own.
   std::shared_ptr<PinnedRanges> pinned;
 };
 
-// A backend there. Errors: those of CpuBackend::Create and
+// Creates a backend at `place`. Errors: those of CpuBackend::Create and
 // CreateCudaBackend.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
     const Place& place, const DeviceOptions& options);

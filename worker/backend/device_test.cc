@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A machine with so many GPUs, and a record of which were asked after.
+// A machine with this many GPUs, and a record of which were checked.
 struct Machine {
   explicit Machine(int gpus) : gpus(gpus) {}
   absl::StatusOr<Device> Choose(absl::string_view text) {
@@ -79,8 +79,8 @@ TEST(ChooseDeviceTest, AGpuThatIsNotThereIsNamed) {
   const absl::Status status = machine.Choose("cuda:2").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(),
-            "--device=cuda:2: there is no such GPU; cpu or auto, the default, "
-            "do without");
+            "--device=cuda:2: there is no such GPU; use cpu, or auto, the "
+            "default");
 }
 
 TEST(ChooseDeviceTest, SeveralReplicas) {
@@ -88,17 +88,16 @@ TEST(ChooseDeviceTest, SeveralReplicas) {
   auto device = machine.Choose("cuda:1,0,1");
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_THAT(device->places, ElementsAre(1, 0, 1));
-  EXPECT_EQ(
-      machine.Choose("cuda:0,2").status().message(),
-      "--device=cuda:0,2: there is no such GPU; cpu or auto, the default, "
-      "do without");
+  EXPECT_EQ(machine.Choose("cuda:0,2").status().message(),
+            "--device=cuda:0,2: there is no such GPU; use cpu, or auto, the "
+            "default");
   device = machine.Choose("cpu,cpu");
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_THAT(device->places, ElementsAre(std::nullopt, std::nullopt));
   std::string many = "cpu";
   for (int i = 0; i < 64; ++i) many += ",cpu";
   EXPECT_THAT(machine.Choose(many).status().message(),
-              HasSubstr("64 replicas at most"));
+              HasSubstr("at most 64 replicas are possible"));
 }
 
 TEST(ChooseDeviceTest, RefusesWhatIsNoDevice) {
@@ -123,7 +122,7 @@ TEST(CreateBackendTest, OnTheCpu) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Whatever this machine has: a GPU that cannot be there is refused.
+// A GPU that cannot exist is refused on any machine.
 TEST(CreateBackendTest, OnAGpuThatIsNotThere) {
   const absl::Status checked = CheckCudaDevice(1000);
   EXPECT_FALSE(checked.ok());

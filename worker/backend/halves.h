@@ -1,5 +1,5 @@
-// float32 rounded to the formats of 16 bits, to the nearest and of two to the
-// even one. Compiled for the CPU and, by nvcc, for the GPU: the same bits.
+// Rounds float32 to the 16-bit formats, to nearest, ties to even. Compiled for
+// the CPU and, by nvcc, for the GPU; both give the same bits.
 #ifndef HOLDFAST_WORKER_BACKEND_HALVES_H_
 #define HOLDFAST_WORKER_BACKEND_HALVES_H_
 
@@ -30,7 +30,8 @@ HOLDFAST_ON_BOTH inline float FromBits(uint32_t bits) {
   return value;
 }
 
-// IEEE 754 binary16. Beyond 65504, from 65520 on: infinity. NaN stays one.
+// IEEE 754 binary16. The greatest finite value is 65504; magnitudes from 65520
+// on become infinity. NaN stays NaN.
 HOLDFAST_ON_BOTH inline float RoundToFloat16(float value) {
   constexpr uint32_t kGreatest = 0x477fe000;     // 65504
   constexpr uint32_t kLeastNormal = 0x38800000;  // 2^-14
@@ -38,14 +39,15 @@ HOLDFAST_ON_BOTH inline float RoundToFloat16(float value) {
   uint32_t rounded =
       (magnitude + 0xfff + ((magnitude >> 13) & 1)) & ~uint32_t{0x1fff};
   rounded = rounded > kGreatest ? kInfinity : rounded;
-  // Beside 0.5 the last bit of a float is 2^-24, that of a subnormal float16.
+  // From 0.5 to 1 the last bit of a float is 2^-24, as it is in a subnormal
+  // float16.
   const uint32_t subnormal = BitsOf((FromBits(magnitude) + 0.5f) - 0.5f);
   rounded = magnitude < kLeastNormal ? subnormal : rounded;
   rounded = magnitude > kInfinity ? magnitude : rounded;
   return FromBits(rounded | (BitsOf(value) & kSign));
 }
 
-// The upper half of a float32. NaN stays one.
+// The upper half of a float32. NaN stays NaN.
 HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
   constexpr uint32_t kQuiet = 0x00400000;
   const uint32_t bits = BitsOf(value);
@@ -54,8 +56,8 @@ HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
   return FromBits((is_nan ? bits | kQuiet : rounded) & 0xffff0000);
 }
 
-// The bits of `value` so rounded, where all that is not a number is kNan: the
-// GPU's instructions do so.
+// The bits of `value` rounded as above, except that every NaN becomes kNan, as
+// it does in the GPU's instructions.
 inline constexpr uint16_t kNan = 0x7fff;
 
 HOLDFAST_ON_BOTH inline uint16_t ToFloat16(float value) {

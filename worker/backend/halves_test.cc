@@ -36,7 +36,7 @@ TEST(HalvesTest, EveryFloat16StaysAsItIs) {
   }
 }
 
-// Between each two neighbours: what lies below, at and above the middle.
+// For each pair of neighbours: values below, at and above the middle.
 TEST(HalvesTest, RoundsToTheNearestFloat16AndOfTwoToTheEvenOne) {
   for (uint16_t half = 0; half < 0x7bff; ++half) {
     const float low = ValueOfFloat16(half);
@@ -65,7 +65,7 @@ TEST(HalvesTest, BeyondFloat16IsInfinite) {
 }
 
 TEST(HalvesTest, BelowFloat16IsZeroOfItsSign) {
-  // Half of the least, 2^-24, is as near to 0, which is even.
+  // Half of the smallest, 2^-24, is as close to 0, which is even.
   EXPECT_EQ(BitsOf(RoundToFloat16(-0x1p-25f)), BitsOf(-0.0f));
   EXPECT_EQ(RoundToFloat16(0x1.000002p-25f), 0x1p-24f);
   EXPECT_EQ(ToFloat16(0x1p-26f), 0);
@@ -84,7 +84,7 @@ TEST(HalvesTest, Bfloat16) {
   EXPECT_EQ(RoundToBfloat16(std::numeric_limits<float>::max()), kInfinite);
   EXPECT_EQ(RoundToBfloat16(-kInfinite), -kInfinite);
   EXPECT_TRUE(std::isnan(RoundToBfloat16(kNotANumber)));
-  // Of which rounding alone would make 0.
+  // Rounding alone would turn these into 0.
   EXPECT_TRUE(std::isnan(RoundToBfloat16(FromBits(0xffffffff))));
   EXPECT_TRUE(std::isnan(RoundToBfloat16(FromBits(0x7f800001))));
 }

@@ -9,25 +9,25 @@
 
 namespace holdfast {
 
-// Which memory of the host is pinned. Whatever pins it, all GPUs of a process
-// can copy from it, so their backends share one object.
+// The ranges of host memory that are pinned. All GPUs of a process can copy
+// from them, whichever backend pinned them, so the backends share one object.
 //
 // Thread-safe.
 class PinnedRanges {
  public:
   void Add(const void* first, size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of one that was added.
+  // Removes a range that was added.
   void Remove(const void* first) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the `bytes` from `first` on, how many lie in the range that `first` lies
-  // in: 0 where it is not pinned. A device copies no further at a time, even if
-  // another range begins there.
+  // How many of the `bytes` from `first` on are in the same range as `first`; 0
+  // if `first` is not pinned. A device's copy must not cross the end of a
+  // range, even if another range begins there.
   size_t Covered(const void* first, size_t bytes) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   mutable absl::Mutex mutex_;
-  // By the first byte, the one behind the last.
+  // The end of each range, keyed by its first byte.
   std::map<const char*, const char*> ends_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -28,7 +28,7 @@ absl::Status ProveBackend(Backend* backend) {
   if (!std::equal(expected.begin(), expected.end(), download->values.begin(),
                   download->values.end())) {
     return absl::InternalError(
-        "it multiplies two matrices of 2 x 2 to a wrong result");
+        "it computes a wrong product of two 2 x 2 matrices");
   }
   return absl::OkStatus();
 }

@@ -6,10 +6,10 @@
 
 namespace holdfast {
 
-// Has a backend copy a few values there and back, multiply and scale them: what
-// a device that is there but of no use cannot do (of another's, full, a library
-// that is a stub, no machine code for it). Errors: the backend's; INTERNAL when
-// it comes to other values.
+// Has a backend copy a few values to its device and back, multiply and scale
+// them. A device that exists but is unusable fails this (it belongs to another
+// user, its memory is full, a library is a stub, there is no machine code for
+// it). Errors: the backend's; INTERNAL when the results are wrong.
 absl::Status ProveBackend(Backend* backend);
 
 }  // namespace holdfast

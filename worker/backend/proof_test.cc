@@ -16,10 +16,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The host's stand-in for a device.
+// Uses the fake device on the host.
 class ProofTest : public ::testing::Test {
  protected:
-  // What ProveBackend makes of it, once `prepare` has been at its runtime.
+  // The result of ProveBackend, after prepare(runtime).
   template <typename Prepare>
   absl::Status Prove(HostRuntime::Options options, Prepare prepare) {
     auto runtime = std::make_unique<HostRuntime>(options);
@@ -59,7 +59,7 @@ TEST_F(ProofTest, RoundedFactorsAreNoError) {
   }
 }
 
-// A device that does not wait for copies may compute before they are there.
+// A device that does not wait for copies may compute before they have arrived.
 TEST_F(ProofTest, WrongValuesAreAnError) {
   int wrong = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -68,8 +68,8 @@ TEST_F(ProofTest, WrongValuesAreAnError) {
     options.ignored_wait = {StreamId::kCompute, StreamId::kCopyIn};
     const absl::Status status = Prove(options, [](HostRuntime*) {});
     if (status.ok()) continue;
-    EXPECT_EQ(status, absl::InternalError("it multiplies two matrices of 2 x 2 "
-                                          "to a wrong result"));
+    EXPECT_EQ(status, absl::InternalError("it computes a wrong product of two "
+                                          "2 x 2 matrices"));
     ++wrong;
   }
   EXPECT_GT(wrong, 0);

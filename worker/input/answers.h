@@ -10,24 +10,24 @@
 
 namespace holdfast {
 
-// Memory for what a batch's examples hold beside their inputs: labels or
+// Memory for what a batch's examples contain besides their inputs: labels or
 // targets, weights, and ids.
 //
 // Thread-compatible.
 class Answers {
  public:
   Answers() = default;
-  // For `examples` examples of `spec`. Uninitialised; ok() is false where there
+  // For `examples` examples of `spec`. Uninitialised; ok() is false if there
   // was no memory.
   Answers(const ExampleSpec& spec, int64_t examples);
 
   bool ok() const { return ok_; }
 
-  // Where example `i` of the batch goes, its input to `input`.
+  // The memory for example `i` of the batch, with `input` for its input.
   ExampleMemory At(int64_t i, absl::Span<float> input) const;
-  // Has `batch` refer to the first `size` examples.
+  // Makes `batch` refer to the first `size` examples.
   void Show(int64_t size, Batch* batch) const;
-  // Those of all examples; without ids, null.
+  // The ids of all examples; null if there are no ids.
   BatchIds ids() const {
     return {ids_.get(), id_counts_.get(), id_values_.get()};
   }

@@ -12,7 +12,7 @@ struct Range {
   int64_t size = 0;
 };
 
-// The i-th of at most `parts`; empty where there are fewer.
+// The i-th of at most `parts` ranges; empty if there are fewer.
 Range RangeOf(int64_t examples, int64_t parts, int64_t i) {
   const int64_t count = std::min(parts, examples);
   if (i >= count) return {};

@@ -33,7 +33,7 @@ absl::Status Check(const BatchPipeline::Options& options) {
           seats.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("batch pipeline: seats are [", absl::StrJoin(seats, ", "),
-                     "], but must be one or more, rising, of 0 to ",
+                     "], but must be one or more, ascending, from 0 to ",
                      options.seats_per_step - 1));
   }
   return absl::OkStatus();
@@ -99,7 +99,7 @@ absl::Status BatchPipeline::AllocateSlots() {
   const absl::Status no_memory = absl::ResourceExhaustedError(
       absl::StrCat("no memory for ", batches, " batches of ",
                    options_.batch_size, " examples of ", example_size_,
-                   " values; take a smaller batch_size or prefetch"));
+                   " values; use a smaller batch_size or prefetch"));
   int64_t values = 0;
   if (__builtin_mul_overflow(options_.batch_size, example_size_, &values) ||
       values > std::numeric_limits<int64_t>::max() / int64_t{sizeof(float)}) {
@@ -140,7 +140,7 @@ absl::StatusOr<Batch> BatchPipeline::Next(GlobalStep step, int64_t seat,
   if (*index < next_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the batch ", NameOf(*index),
-        " was asked for; batches are handed out in order and once, the next is "
+        " was asked for; batches are handed out once and in order, the next is "
         "that ",
         NameOf(next_), " or a later one"));
   }
@@ -249,7 +249,7 @@ absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
   if (!range.ok()) return range.status();
   slot->size = range->count;
   const ImageAugmenter* const augmenter = options_.augmenter;
-  // Of an example that is to be changed on its way.
+  // The example as read, if the augmenter changes it.
   std::vector<float> as_read(augmenter != nullptr ? example_size_ : 0);
   for (int64_t i = 0; i < range->count; ++i) {
     const int64_t position = range->begin + i;
@@ -280,7 +280,7 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
     if (slot.state == Slot::State::kHandedOut) slot.state = Slot::State::kFree;
   }
   if (SlotOf(index) == nullptr) {
-    // What is waited for is made before what is not.
+    // A batch that is waited for is made before others.
     to_make_.erase(std::remove(to_make_.begin(), to_make_.end(), index),
                    to_make_.end());
     to_make_.push_front(index);
@@ -296,7 +296,7 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
   }
   if (!in_time) {
     return absl::DeadlineExceededError(
-        absl::StrCat("waited in vain for the batch ", NameOf(index),
+        absl::StrCat("timed out waiting for the batch ", NameOf(index),
                      " to be read by the input threads"));
   }
   Slot* slot = SlotOf(index);
@@ -312,8 +312,8 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
   slot->answers.Show(slot->size, &batch);
   if (!slot->bags.empty()) batch.bags = &slot->bags;
   batch.positions = slot->Positions();
-  // It stays as it is until somebody takes it, or drops it, by a call of this
-  // thread. By ticket nobody knows which it will be.
+  // The next batch stays as it is until a call of this thread takes or drops
+  // it. By ticket, the next batch is not known.
   const Slot* const next = options_.by_ticket ? nullptr : SlotOf(index + 1);
   if (next != nullptr && next->state == Slot::State::kReady &&
       next->status.ok()) {
@@ -382,8 +382,9 @@ absl::StatusOr<uint64_t> BatchPipeline::IndexOf(GlobalStep step,
   if (__builtin_mul_overflow(step.value(), uint64_t{options_.seats.size()},
                              &index) ||
       __builtin_add_overflow(index, found - options_.seats.begin(), &index)) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "a batch of step ", step.value(), " was asked for, which is too far"));
+    return absl::OutOfRangeError(
+        absl::StrCat("a batch of step ", step.value(),
+                     " was asked for, which is out of range"));
   }
   return index;
 }

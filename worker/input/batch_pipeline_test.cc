@@ -13,8 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Example i is (i) with the label i. Puppet strings: reads may be held until
-// they are let go, and may fail.
+// Example i is (i) with the label i. Tests can hold reads, release them, and
+// make them fail.
 class Puppet final : public ExampleSource {
  public:
   explicit Puppet(int64_t num_examples) : num_examples_(num_examples) {}
@@ -261,7 +261,7 @@ TEST(BatchPipelineTest, MemoryStaysUntilTheNextCall) {
   auto pipeline = Start(source, options);
   const auto batch = pipeline->Next(GlobalStep(0), 0, absl::InfiniteFuture());
   ASSERT_TRUE(batch.ok());
-  // The next has been made meanwhile, elsewhere.
+  // The next has been made meanwhile, in other memory.
   source.AwaitReads(2 * 4);
   const ExampleOrder order(0, 1000);
   EXPECT_EQ(batch->labels, absl::MakeConstSpan(Expected(order, 0, 4)));
@@ -322,7 +322,7 @@ TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
           .status()
           .message(),
       HasSubstr("the batch of seat 2 in step 6 was asked for; batches are "
-                "handed out in order and once, the next is that of seat 0 in "
+                "handed out once and in order, the next is that of seat 0 in "
                 "step 7"));
   EXPECT_EQ(code(7, 0), absl::StatusCode::kOk);
 }
@@ -338,7 +338,7 @@ TEST(BatchPipelineTest, RestartGoesToAnyStep) {
     options.prefetch = 3;
     options.threads = threads;
     auto pipeline = Start(source, options);
-    // Forth, back to what was handed out, and to where it is.
+    // Forward, back to batches that were handed out, and to the current one.
     for (const uint64_t first : {1000000, 3, 0, 4, 4}) {
       pipeline->Restart();
       for (const uint64_t step : {first, first + 1, first + 5}) {
@@ -351,7 +351,8 @@ TEST(BatchPipelineTest, RestartGoesToAnyStep) {
   }
 }
 
-// Two batches of one example have room: 0 and 1, then 1000000 and 1000001.
+// There is room for two batches of one example: 0 and 1, then 1000000 and
+// 1000001.
 TEST(BatchPipelineTest, RestartMakesNothingBefore) {
   const Puppet source(2000000);
   const ExampleOrder order(0, 2000000);
@@ -364,7 +365,7 @@ TEST(BatchPipelineTest, RestartMakesNothingBefore) {
   EXPECT_EQ(Take(pipeline.get(), 1000000, 0), Expected(order, 1000000, 1));
   source.AwaitReads(4);
   EXPECT_EQ(source.last_read(), order.At(1000001));
-  // Back, where it makes batches ahead as before.
+  // After going back, it makes batches ahead as before.
   pipeline->Restart();
   EXPECT_EQ(Take(pipeline.get(), 7, 0), Expected(order, 7, 1));
   source.AwaitReads(6);
@@ -474,7 +475,7 @@ class TicketPipelineTest : public ::testing::Test {
   }
 
   absl::Status Prepare(uint64_t ticket) { return pipeline_->Prepare(ticket); }
-  // What Next answers at once, where the batch is not made yet.
+  // What NextTicket returns at once if the batch is not made yet.
   absl::StatusCode Ask(uint64_t ticket) {
     return pipeline_->NextTicket(ticket, absl::InfinitePast()).status().code();
   }
@@ -498,7 +499,7 @@ TEST_F(TicketPipelineTest, GivesTheBatchesInAnyOrder) {
   for (const int threads : {1, 3}) {
     for (const int prefetch : {2, 3, 5}) {
       Start(prefetch, threads);
-      // One is always asked for that was prepared after another.
+      // The batch asked for was always prepared after another one.
       EXPECT_TRUE(Prepare(7).ok());
       for (const uint64_t ticket : {3, 1000, 0, 12, 13, 4}) {
         EXPECT_TRUE(Prepare(ticket).ok());
@@ -552,14 +553,14 @@ TEST_F(TicketPipelineTest, PreparesNoMoreThanItMay) {
   EXPECT_EQ(Prepare(12), absl::ResourceExhaustedError(
                              "cannot prepare the batch of ticket 12: 2 are "
                              "prepared already"));
-  // What is prepared may be prepared, whether it is begun or not.
+  // A prepared batch may be prepared again, whether it is begun or not.
   source_.AwaitHeld(1);
   EXPECT_TRUE(Prepare(10).ok());
   EXPECT_TRUE(Prepare(11).ok());
   source_.Open();
   source_.AwaitReads(2 * 5);
   EXPECT_EQ(Prepare(12).code(), kExhausted);
-  // That which is handed out does not count.
+  // The batch that is handed out does not count.
   EXPECT_EQ(Take(11), Expected(11));
   EXPECT_TRUE(Prepare(12).ok());
   EXPECT_EQ(Prepare(13).code(), kExhausted);
@@ -576,7 +577,7 @@ TEST_F(TicketPipelineTest, MemoryStaysUntilTheNextCall) {
   source_.AwaitReads(2 * 5);
   pipeline_->Drop(5);
   EXPECT_TRUE(Prepare(6).ok());
-  // Not what was handed out, which is over.
+  // A batch that was handed out is not dropped.
   pipeline_->Drop(4);
   source_.AwaitReads(3 * 5);
   EXPECT_EQ(batch->labels, absl::MakeConstSpan(Expected(4)));
@@ -612,7 +613,7 @@ TEST_F(TicketPipelineTest, DropsWhatIsInTheMaking) {
   source_.AwaitHeld(2);
   pipeline_->Drop(1);
   pipeline_->Drop(2);
-  // It is begun anew: what is unwanted stays so.
+  // It is begun again: an unwanted batch stays unwanted.
   EXPECT_TRUE(Prepare(1).ok());
   EXPECT_TRUE(Prepare(3).ok());
   EXPECT_EQ(Prepare(4).code(), kExhausted);
@@ -653,10 +654,10 @@ TEST_F(TicketPipelineTest, WhatIsWaitedForIsMadeFirst) {
 TEST_F(TicketPipelineTest, KeepsWhatWasAskedForInVain) {
   source_.Close();
   Start(/*prefetch=*/1, /*threads=*/1);
-  EXPECT_EQ(
-      pipeline_->NextTicket(1, absl::InfinitePast()).status(),
-      absl::DeadlineExceededError("waited in vain for the batch of ticket 1 to "
-                                  "be read by the input threads"));
+  EXPECT_EQ(pipeline_->NextTicket(1, absl::InfinitePast()).status(),
+            absl::DeadlineExceededError(
+                "timed out waiting for the batch of ticket 1 to "
+                "be read by the input threads"));
   EXPECT_EQ(Prepare(2).code(), kExhausted);
   EXPECT_EQ(Ask(2), kLate);
   EXPECT_EQ(pipeline_->NextTicket(3, absl::InfiniteFuture()).status(),
@@ -696,7 +697,7 @@ TEST_F(TicketPipelineTest, PassesErrorsOn) {
               absl::DataLossError("cannot make the batch of ticket 3: bad "
                                   "sector"));
   }
-  // It leaves its place to others.
+  // Its slot is used for others.
   EXPECT_TRUE(Prepare(4).ok());
   EXPECT_EQ(Take(5), Expected(5));
   EXPECT_EQ(Take(4), Expected(4));
@@ -768,7 +769,7 @@ class Images final : public ExampleSource {
   const ExampleSpec spec_ = {{2, 3}};
 };
 
-// What becomes of an image follows from its place in the stream alone.
+// The change of an image follows from its position in the stream alone.
 TEST(BatchPipelineTest, AugmentsTheSameInEveryBatchAndOnEveryThread) {
   const Images source;
   const auto augmenter = ImageAugmenter::Create(
@@ -860,7 +861,7 @@ TEST(BatchPipelineTest, TellsTheNextBatchWhereItIsMade) {
     const auto batch =
         pipeline->Next(GlobalStep(step), 0, absl::InfiniteFuture());
     ASSERT_TRUE(batch.ok()) << batch.status();
-    // One that is being made is no batch yet.
+    // A batch that is still being made is not a next batch yet.
     EXPECT_TRUE(step > 0 || !batch->next_positions.empty());
     if (batch->next_positions.empty()) {
       EXPECT_TRUE(batch->next_inputs.empty());
@@ -882,7 +883,7 @@ TEST(BatchPipelineTest, TellsNoNextBatchThatFailed) {
   options.seed = 9;
   options.prefetch = 2;
   const auto pipeline = Start(source, options);
-  // Batch 1 ends with its second example.
+  // Making batch 1 fails at its second example.
   source.AwaitReads(4 + 2 + 4);
   const auto batch = pipeline->Next(GlobalStep(0), 0, absl::InfiniteFuture());
   ASSERT_TRUE(batch.ok()) << batch.status();

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(
     return absl::InvalidArgumentError(
         absl::StrCat("data source \"", name, "\" has ",
                      (*dataset)->num_examples(), " examples of the shape ",
-                     ShapeString(shape), "; there must be one at least"));
+                     ShapeString(shape), "; there must be at least one"));
   }
   return dataset;
 }

@@ -12,22 +12,22 @@
 
 namespace holdfast {
 
-// What a source of examples is made from.
+// What a source of examples is created from.
 struct DatasetContext {
   // The `options` of the job file.
   std::map<std::string, std::string> options;
 };
 
-// The sources of examples of the user's own that a worker binary was linked
-// with. main() fills one and hands it to WorkerMain (examples/custom_data/).
+// The user's own sources of examples that a worker binary is linked with.
+// main() fills one and passes it to WorkerMain (examples/custom_data/).
 class DatasetRegistry : public NamedFactories<Dataset, DatasetContext> {
  public:
   DatasetRegistry() : NamedFactories("data source", "examples/custom_data") {}
 };
 
-// The data set of a job file: files, or a source of `registry`.
+// Opens a data set of a job file: files, or a source in `registry`.
 // Errors: those of Dataset::Open and DatasetRegistry::Create; INVALID_ARGUMENT
-// when a source has no examples, or they have no values.
+// when a source has no examples, or its examples have no values.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(
     const proto::Dataset& config, const Dataset::Options& options,
     const DatasetRegistry& registry);

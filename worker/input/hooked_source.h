@@ -12,7 +12,7 @@ namespace holdfast {
 
 // The examples of another source, with a call before each is read.
 //
-// Thread-safe where the call is.
+// Thread-safe if the call is.
 class HookedSource final : public ExampleSource {
  public:
   // `source` must outlive this.

@@ -10,19 +10,18 @@
 
 namespace holdfast {
 
-// The ids of a batch's examples, as their sources write them
-// (ExampleMemory::ids): example after example.
+// The ids of a batch's examples, as their source writes them
+// (ExampleMemory::ids), example by example.
 struct BatchIds {
   // [examples, sum of max_ids].
   const uint64_t* ids = nullptr;
   // [examples, fields].
   const uint32_t* counts = nullptr;
-  // As `ids`; null: they have none.
+  // Same shape as `ids`; null if ids have no values.
   const float* values = nullptr;
 };
 
-// Which fields of ids there are, and where those of each begin within an
-// example.
+// The fields of ids, and where the ids of each begin within an example.
 struct IdLayout {
   std::vector<int64_t> begins;
   int64_t ids_per_example = 0;
@@ -30,36 +29,37 @@ struct IdLayout {
   int64_t num_fields() const { return static_cast<int64_t>(begins.size()); }
 };
 
-// The ids that a batch has in some of its fields, as bags: that of example i
-// and the f-th of these fields has the number i * num_fields() + f, and the ids
-// that the example has of the field, in their order. Ids are numbered bag after
-// bag: these are the uses of rows.
+// The ids that a batch has in some of its fields, as bags: the bag of example i
+// and of the f-th of these fields has the number i * num_fields() + f, and
+// contains the ids that the example has in the field, in their order. Each id
+// in a bag is a use of a row; uses are numbered bag by bag.
 //
-// Its memory serves one batch after the other.
+// The memory is reused from batch to batch.
 //
 // Thread-compatible.
 class IdBags {
  public:
-  // Begins with another batch. `fields`: their places in `layout`, rising.
+  // Starts another batch. `fields` are indices into `layout`, ascending.
   void Assign(const IdLayout& layout, absl::Span<const int> fields,
               int64_t examples, const BatchIds& from);
-  // The examples from `begin` up to `end` of `whole`, with the rows of all.
+  // Takes the examples [begin, end) of `whole`, with the rows of all of
+  // `whole`.
   void AssignPart(const IdBags& whole, int64_t begin, int64_t end);
 
   int64_t num_fields() const { return num_fields_; }
   int64_t num_examples() const { return num_examples_; }
-  // The ids, each once, rising: the rows that the batch reads and pushes.
+  // The distinct ids, ascending: the rows that the batch reads and pushes.
   absl::Span<const uint64_t> unique() const { return unique_; }
 
-  // By use: the place of its row in unique(), its bag, and its value; without
-  // values, empty.
+  // Indexed by use: the index of its row in unique(), its bag, and its value;
+  // values() is empty if ids have no values.
   absl::Span<const uint32_t> rows() const { return rows_; }
   absl::Span<const uint32_t> bags() const { return bags_; }
   absl::Span<const float> values() const { return values_; }
-  // Bag b has the uses offsets()[b] up to offsets()[b + 1].
+  // Bag b has the uses [offsets()[b], offsets()[b + 1]).
   absl::Span<const uint32_t> offsets() const { return offsets_; }
-  // The row unique()[r] has the uses uses()[begins()[r]] up to
-  // uses()[begins()[r + 1]], which rise.
+  // The row unique()[r] has the uses uses()[i] for i in [begins()[r],
+  // begins()[r + 1]), in ascending order.
   absl::Span<const uint32_t> uses() const { return uses_; }
   absl::Span<const uint32_t> begins() const { return begins_; }
 
@@ -71,10 +71,10 @@ class IdBags {
   std::vector<uint32_t> bags_;
   std::vector<float> values_;
   std::vector<uint32_t> offsets_;
-  // Of a part, which has no batch_.
+  // For a part, which has no batch_ of its own.
   std::vector<uint32_t> part_uses_;
   std::vector<uint32_t> part_begins_;
-  // Views of batch_ or, of a part, of what is its own or the whole's.
+  // Views of batch_ or, for a part, of its own members or of the whole's.
   absl::Span<const uint64_t> unique_;
   absl::Span<const uint32_t> rows_;
   absl::Span<const uint32_t> uses_;
@@ -88,7 +88,7 @@ class IdBags {
 class TableBags {
  public:
   TableBags() = default;
-  // `fields`: by table, as of IdBags::Assign.
+  // `fields`: for each table, as in IdBags::Assign.
   TableBags(const std::vector<IdField>& id_fields,
             absl::Span<const std::vector<int>> fields);
 
@@ -96,7 +96,7 @@ class TableBags {
   int64_t num_tables() const { return static_cast<int64_t>(bags_of_.size()); }
 
   void Assign(int64_t examples, const BatchIds& from);
-  // As IdBags::AssignPart.
+  // Like IdBags::AssignPart.
   void AssignPart(const TableBags& whole, int64_t begin, int64_t end);
 
   const IdBags& Of(int64_t table) const { return bags_[bags_of_[table]]; }
@@ -104,9 +104,9 @@ class TableBags {
  private:
   IdLayout layout_;
   std::vector<std::vector<int>> fields_;
-  // As many as fields_.
+  // Same size as fields_.
   std::vector<IdBags> bags_;
-  // By table, the place of its bags.
+  // Indexed by table: the index of its bags in bags_.
   std::vector<int> bags_of_;
 };
 

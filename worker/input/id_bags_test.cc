@@ -18,7 +18,7 @@ using Fields = std::vector<std::vector<int>>;
 class IdBagsTest : public ::testing::Test {
  protected:
   const std::vector<IdField> fields_ = {{"a", 2}, {"b", 1}};
-  // What no count covers is 99.
+  // Entries beyond the counts are 99.
   const std::vector<uint64_t> ids_ = {7,  5,  5,   //
                                       3,  99, 99,  //
                                       99, 99, 7};

@@ -14,7 +14,7 @@ namespace {
 // Keeps these keys apart from other uses of Philox under one seed ("augm").
 constexpr uint32_t kPurpose = 0x6175676d;
 
-// Uniform on [-max, max], but for a share of 2 max / 2^32.
+// Uniform on [-max, max], except for a share of 2 max / 2^32.
 int64_t Shift(uint32_t bits, int64_t max) {
   const uint64_t places = 2 * static_cast<uint64_t>(max) + 1;
   return static_cast<int64_t>(bits * places >> 32) - max;
@@ -25,9 +25,9 @@ int64_t Shift(uint32_t bits, int64_t max) {
 absl::StatusOr<ImageAugmenter> ImageAugmenter::Create(
     absl::Span<const int64_t> shape, const Options& options) {
   if (shape.size() != 2 && shape.size() != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("images can be moved and mirrored; examples of shape ",
-                     ShapeString(shape), " are none"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "only images can be moved and mirrored; examples of shape ",
+        ShapeString(shape), " are not images"));
   }
   if (options.max_shift < 0 ||
       options.max_shift >= std::min(shape[0], shape[1])) {
@@ -54,7 +54,7 @@ ImageAugmenter::Change ImageAugmenter::ChangeAt(int64_t position) const {
 
 void ImageAugmenter::Apply(const Change& change, absl::Span<const float> image,
                            absl::Span<float> changed) const {
-  // Of a row, the pixels that are filled from the image.
+  // The pixels of a row that are filled from the image.
   const int64_t begin = std::max<int64_t>(change.right, 0);
   const int64_t end = width_ + std::min<int64_t>(change.right, 0);
   const int64_t row_size = width_ * channels_;
@@ -72,7 +72,7 @@ void ImageAugmenter::Apply(const Change& change, absl::Span<const float> image,
                 from + (end - change.right) * channels_,
                 to + begin * channels_);
     } else if (channels_ == 1) {
-      // Place x shows place x - right of the mirrored row.
+      // Pixel x is pixel x - right of the mirrored row.
       std::reverse_copy(from + (width_ - end + change.right),
                         from + (width_ - begin + change.right), to + begin);
     } else {

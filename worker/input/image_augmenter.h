@@ -10,22 +10,22 @@ namespace holdfast {
 
 // Changes images of the training set at random: mirrors them, then moves them.
 //
-// How an image is changed follows from the seed and its place in the training
-// stream (example_order.h), which fixes the step and the example: it is the
-// same on whichever worker, in whatever batch and on whatever thread it comes,
-// and another one each time that the example comes again.
+// How an image is changed follows from the seed and its position in the
+// training stream (example_order.h), which determines the step and the example:
+// the change is the same on every worker, in every batch and on every thread,
+// and differs each time that the example recurs.
 //
-// Immutable, thus thread-safe.
+// Immutable, and so thread-safe.
 class ImageAugmenter {
  public:
   struct Options {
     uint64_t seed = 0;
-    // An image is moved by a whole number of rows and one of columns, each
-    // uniform on [-max_shift, max_shift].
+    // An image is moved by a whole number of rows and of columns, each uniform
+    // on [-max_shift, max_shift].
     int64_t max_shift = 0;
     // Half of the images are mirrored, left to right.
     bool horizontal_flip = false;
-    // Of the places that the image leaves behind.
+    // The value of pixels that the moved image does not cover.
     float fill = 0;
   };
 
@@ -37,16 +37,16 @@ class ImageAugmenter {
   };
 
   // For images of this shape: [height, width] or [height, width, channels].
-  // Errors: INVALID_ARGUMENT when it is another, or when nothing of an image
-  // might be left.
+  // Errors: INVALID_ARGUMENT when the shape is another one, or when a shift
+  // might leave nothing of an image.
   static absl::StatusOr<ImageAugmenter> Create(absl::Span<const int64_t> shape,
                                                const Options& options);
 
-  // Of the image at `position` in the training stream.
+  // The change of the image at `position` in the training stream.
   Change ChangeAt(int64_t position) const;
 
-  // Writes `image`, row-major, changed into `changed`, which is as long and
-  // must not overlap it.
+  // Applies `change` to `image`, row-major, and writes the result to `changed`,
+  // which has the same size and must not overlap it.
   void Apply(const Change& change, absl::Span<const float> image,
              absl::Span<float> changed) const;
 

@@ -59,8 +59,8 @@ TEST(ImageAugmenterTest, MovesPixelsOfSeveralChannels) {
   EXPECT_THAT(changed(true, 1), ElementsAre(-1, -1, 5, 6, 3, 4));
 }
 
-// Each of the 2 x 5 x 5 changes is as likely as any. Of 50,000 draws 1000 are
-// expected of each, with a standard deviation of 31.
+// All of the 2 x 5 x 5 changes are equally likely. Each is expected 1000 times
+// in 50,000 draws, with a standard deviation of 31.
 TEST(ImageAugmenterTest, AllChangesAreAsLikely) {
   const ImageAugmenter augmenter =
       Make({28, 28}, {.seed = 3, .max_shift = 2, .horizontal_flip = true});
@@ -95,8 +95,9 @@ TEST(ImageAugmenterTest, SeedAndPositionDecide) {
   EXPECT_NE(changes(1, 0), changes(2, 0));
   EXPECT_NE(changes(1, 0), changes(1 + kHigh, 0));
   EXPECT_NE(changes(1, 0), changes(1, kHigh));
-  // Fixed for good: a job that is resumed goes on with them. From words 0 to 2
-  // of Philox4x32({position, 0, 0, 0x6175676d}, {1, 0}), by another program.
+  // These must never change: a job that is resumed continues with them. From
+  // words 0 to 2 of Philox4x32({position, 0, 0, 0x6175676d}, {1, 0}), by
+  // another program.
   EXPECT_THAT(absl::MakeConstSpan(changes(1, 0)).first(9),
               ElementsAre(1, -9, 1, 1, 7, -8, 0, -10, 5));
 }
@@ -119,7 +120,7 @@ TEST(ImageAugmenterTest, RefusesWhatLeavesNothing) {
                 HasSubstr("must be less than their height and width"));
   }
   EXPECT_THAT(ImageAugmenter::Create({784}, {}).status().message(),
-              HasSubstr("examples of shape [784] are none"));
+              HasSubstr("examples of shape [784] are not images"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Examples per second that threads of a worker's input make: images of 28 x 28
-// bytes to batches of 100, as they are and moved, mirrored and normalised. CPU
+// Examples per second that a worker's input threads produce: images of 28 x 28
+// bytes in batches of 100, unchanged, and moved, mirrored and normalised. CPU
 // is the time of all threads.
 
 #include <benchmark/benchmark.h>

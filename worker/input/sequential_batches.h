@@ -13,19 +13,19 @@
 
 namespace holdfast {
 
-// Every example of a source once, in the source's order, as evaluation wants
+// Every example of a source once, in the source's order, as evaluation needs
 // them.
 //
 // Thread-compatible.
 class SequentialBatches {
  public:
   // `source` must outlive this; `batch_size` is at least 1. `table_fields`: as
-  // of BatchPipeline::Options.
+  // in BatchPipeline::Options.
   SequentialBatches(const ExampleSource* source, int64_t batch_size,
                     absl::Span<const std::vector<int>> table_fields = {});
 
-  // The next batch; the last may be smaller, and behind it come empty ones. Its
-  // memory stays until the next call.
+  // The next batch; the last may be smaller, and is followed by empty ones. Its
+  // memory stays valid until the next call.
   // Errors: those of the source.
   absl::StatusOr<Batch> Next();
 

@@ -19,22 +19,21 @@ void AddWorkerMetrics(const proto::WorkerReport& report, Metrics* metrics) {
            std::pair("ticket", phases.ticket()),
        }) {
     metrics->Counter("holdfast_worker_phase_seconds_total",
-                     "Training time by what it went into.", seconds,
-                     {{"phase", phase}});
+                     "Training time by phase.", seconds, {{"phase", phase}});
   }
   metrics->Counter("holdfast_worker_steps_total",
                    "Steps, or tickets, that this worker has finished.",
                    report.steps());
   metrics->Gauge("holdfast_worker_skipped_rows",
-                 "Rows of the training set that did not fit and were left out.",
+                 "Malformed rows of the training set that were left out.",
                  report.skipped_rows());
   for (const char* what : {"input", "version", "verdict", "ticket"}) {
     const bool waits = report.waiting_for() == what;
-    metrics->Gauge("holdfast_worker_waiting_seconds",
-                   "How long the worker has been waiting, by what for; 0 where "
-                   "it is not.",
-                   waits ? report.waiting_seconds() : 0,
-                   {{"waiting_for", what}});
+    metrics->Gauge(
+        "holdfast_worker_waiting_seconds",
+        "How long the worker has been waiting, by what it waits for; "
+        "0 if it does not wait for it.",
+        waits ? report.waiting_seconds() : 0, {{"waiting_for", what}});
   }
 }
 

@@ -10,11 +10,12 @@
 
 namespace holdfast {
 
-// The metrics that begin with holdfast_worker_ (docs/operating/metrics.md).
+// Adds the metrics that begin with holdfast_worker_
+// (docs/operating/metrics.md).
 void AddWorkerMetrics(const proto::WorkerReport& report, Metrics* metrics);
 
-// Those that begin with holdfast_gpu_; by the places of `gpus` in the worker's
-// --device, without those that tell nothing.
+// Adds the metrics that begin with holdfast_gpu_, labelled with the GPUs'
+// `indices`; GPUs that did not answer are left out.
 void AddGpuMetrics(const std::vector<int>& indices,
                    const std::vector<std::optional<GpuUsage>>& gpus,
                    Metrics* metrics);

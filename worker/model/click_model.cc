@@ -20,23 +20,25 @@ using Layers = google::protobuf::RepeatedPtrField<proto::Layer>;
 
 constexpr char kLinear[] = "linear";
 constexpr char kEmbedding[] = "embedding";
-// Of the rows of a table "embedding", as Keras' Embedding has it.
+// The initial range of the rows of a table "embedding", as in Keras's
+// Embedding.
 constexpr float kEmbeddingRange = 0.05f;
-// The places of the first layers of the networks, which what is random in them
-// follows from.
+// The places of the networks' first layers, from which their randomness
+// follows.
 constexpr uint32_t kFirstBottomLayer = 1000;
 
-// What a click model is made of; where a part is absent, the model lacks it.
+// The parts of a click model; a model lacks those that are absent.
 struct ClickModelParts {
-  // Logit: the sum of the weights of the ids, + x w + b.
+  // Adds to the logit: the sum of the weights of the ids, + x w + b.
   const proto::TableOptions* linear = nullptr;
   const proto::Embedding* embedding = nullptr;
-  // Logit: the dot products of all pairs of an example's rows.
+  // Adds to the logit: the dot products of all pairs of an example's rows.
   bool pairwise = false;
-  // Logit: a network, of the numbers and the bags, or of `bottom`.
+  // Adds to the logit: the output of a network whose inputs are the numbers and
+  // the bags or, with `bottom`, as described there.
   const Layers* layers = nullptr;
-  // Of the numbers; the network gets what it makes, and the dot products of all
-  // pairs among that and the bags.
+  // A network whose inputs are the numbers. The inputs of `layers` are then its
+  // output, and the dot products of all pairs of this output and the bags.
   const Layers* bottom = nullptr;
 };
 
@@ -68,7 +70,7 @@ absl::StatusOr<ClickModelParts> PartsOf(const proto::Model& config) {
       parts.bottom = &config.dlrm().bottom();
       return parts;
     default:
-      return absl::InvalidArgumentError("the model is no click model");
+      return absl::InvalidArgumentError("the model is not a click model");
   }
 }
 
@@ -78,8 +80,8 @@ proto::Initializer Zeros() {
   return initializer;
 }
 
-// A table of all of `num_fields` fields. Without max_rows_per_push, unless the
-// job file says it.
+// Makes a table for all of `num_fields` fields. It has no max_rows_per_push
+// unless the job file sets it.
 ModelTable MakeTable(const char* name, uint32_t row_length,
                      const proto::TableOptions& options,
                      proto::Initializer by_default, int64_t num_fields) {
@@ -104,7 +106,7 @@ ModelTable MakeTable(const char* name, uint32_t row_length,
   return table;
 }
 
-// `layers` and a dense layer of one unit behind them.
+// `layers`, followed by a dense layer of one unit.
 Layers WithOutput(const Layers& layers) {
   Layers all = layers;
   proto::Layer* const output = all.Add();
@@ -113,7 +115,8 @@ Layers WithOutput(const Layers& layers) {
   return all;
 }
 
-// By use, by what its row is multiplied so that a sum is what `combiner` makes.
+// Computes the factor of each use's row, so that the sum of a bag is the result
+// of `combiner`.
 void WeighUses(const IdBags& bags, proto::Embedding::Combiner combiner,
                std::vector<float>* weights) {
   const absl::Span<const float> values = bags.values();
@@ -133,7 +136,8 @@ void WeighUses(const IdBags& bags, proto::Embedding::Combiner combiner,
   }
 }
 
-// The places of the sinks' gradients: variables, and tables behind them.
+// Gradients go to sinks under the indices of the variables and, after them, of
+// the tables.
 class ClickNetwork final : public Network {
  public:
   ClickNetwork(const ClickModelParts& parts, const ExampleSpec& examples,
@@ -222,7 +226,7 @@ class ClickNetwork final : public Network {
       status = ReserveRows(embedding_table_, &embedding_gradient);
       if (!status.ok()) return status;
     }
-    // Layers may write to the gradient that they get.
+    // Layers may write to the gradient that they are given.
     Matrix of_layers = dy;
     if (layers_ != nullptr && (pairwise_ || linear_table_ >= 0)) {
       status = backend_->Reserve(dy.size(), &logit_gradient_);
@@ -257,7 +261,7 @@ class ClickNetwork final : public Network {
   }
   int64_t bags_size() const { return num_fields_ * row_length_; }
 
-  // Has the batch's bags and rows on the backend.
+  // Uploads the batch's bags and rows.
   absl::Status Bring(const Batch& batch) {
     if (batch.bags == nullptr || batch.rows.size() != tables_.size()) {
       return absl::InvalidArgumentError(
@@ -319,7 +323,7 @@ class ClickNetwork final : public Network {
     return status;
   }
 
-  // The places of the linear part's variables.
+  // The indices of the linear part's variables.
   int linear_bias() const { return num_numbers_ > 0 ? 1 : 0; }
 
   void ForwardLinear(absl::Span<const ConstMatrix> parameters, Matrix logits) {
@@ -354,7 +358,7 @@ class ClickNetwork final : public Network {
     return sink(PlaceOf(linear_table_), rows);
   }
 
-  // Adds it to `logits`.
+  // Adds the pairwise part to `logits`.
   absl::Status ForwardPairwise(int64_t examples, Matrix logits) {
     absl::Status status = backend_->Reserve(examples * row_length_, &sums_);
     status.Update(backend_->Reserve(examples, &pairs_));
@@ -373,7 +377,7 @@ class ClickNetwork final : public Network {
       int64_t examples) {
     absl::Status status = backend_->Reserve(examples * bags_size(), &combined_);
     if (!status.ok()) return status;
-    // By bag, and the same by example.
+    // The same memory with one row per bag, and one row per example.
     const Matrix by_bag = combined_.View(examples * num_fields_, row_length_);
     const Matrix combined = combined_.View(examples, bags_size());
     backend_->SumBags(field_bags_, rows_[embedding_table_], by_bag);
@@ -446,14 +450,14 @@ class ClickNetwork final : public Network {
         .status();
   }
 
-  // `gradient`: by example.
+  // `gradient` has one row per example.
   void SumRowGradient(ConstMatrix gradient, Matrix rows) {
     const ConstMatrix by_bag = {gradient.data, gradient.rows * num_fields_,
                                 row_length_};
     backend_->SumBagsGradient(field_bags_, by_bag, rows);
   }
 
-  // The columns of `a`, and those of `b` behind them.
+  // The columns of `a`, followed by those of `b`.
   absl::Status Join(ConstMatrix a, ConstMatrix b, DeviceBuffer* buffer) {
     absl::Status status = backend_->Reserve(a.rows * (a.cols + b.cols), buffer);
     if (!status.ok()) return status;
@@ -485,7 +489,7 @@ class ClickNetwork final : public Network {
   const int64_t num_numbers_;
   const int64_t num_fields_;
   const bool pairwise_;
-  // Null where the model has none.
+  // Null if the model has none.
   const std::unique_ptr<Chain> bottom_;
   const std::unique_ptr<Chain> layers_;
   const std::vector<int64_t> output_shape_ = {1};
@@ -493,15 +497,15 @@ class ClickNetwork final : public Network {
   proto::Embedding::Combiner combiner_ = proto::Embedding::SUM;
   std::vector<proto::Variable> variables_;
   std::vector<ModelTable> tables_;
-  // Places in tables_; -1 where the model has none.
+  // Indices in tables_; -1 if the model has none.
   int linear_table_ = -1;
   int embedding_table_ = -1;
-  // Places in variables_.
+  // Indices in variables_.
   int first_of_bottom_ = 0;
   int first_of_layers_ = 0;
 
-  // Of the pass under way. The bags as the batch has them, and with the
-  // combiner's weights.
+  // The state of the pass under way. The bags are kept both as in the batch,
+  // and with the combiner's weights.
   ConstMatrix x_;
   DeviceBags bags_;
   DeviceBags field_bags_;
@@ -509,7 +513,7 @@ class ClickNetwork final : public Network {
   ConstMatrix sums_view_;
   ConstMatrix vectors_view_;
 
-  // Kept for their memory.
+  // Kept to reuse their memory.
   std::vector<float> weights_;
   BagsBuffer bags_staging_;
   BagsBuffer field_bags_staging_;
@@ -543,7 +547,7 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
   const auto num_fields = static_cast<int64_t>(examples.id_fields.size());
   if (num_fields == 0) {
     return absl::InvalidArgumentError(
-        "the model has embedding tables, but the examples have no ids: take "
+        "the model has embedding tables, but the examples have no ids: use "
         "criteo or libsvm, or csv with columns of ids (docs/data.md, \"Ids\")");
   }
   if (examples.shape.size() != 1) {
@@ -561,7 +565,7 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
     if (parts->bottom != nullptr) {
       if (numbers == 0) {
         return absl::InvalidArgumentError(
-            "dlrm.bottom takes numbers, of which the examples have none: take "
+            "dlrm.bottom takes numbers, of which the examples have none: use "
             "deep_fm or wide_and_deep");
       }
       auto made = Chain::Create(*parts->bottom, "bottom/", examples.shape, seed,

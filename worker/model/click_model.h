@@ -17,11 +17,12 @@ namespace holdfast {
 // wide_and_deep, deep_fm or dlrm.
 bool IsClickModel(const proto::Model& config);
 
-// A click model for such examples, which have ids; its one output is the logit
-// of label 1. `seed` and `backend` are as of CreateSequential. Its tables are
-// "linear", of rows of one weight, and "embedding", those that it has.
+// Creates a click model for such examples, which have ids; its one output is
+// the logit of label 1. `seed` and `backend` are as in CreateSequential. Its
+// tables are, as far as the model needs them, "linear", whose rows are one
+// weight, and "embedding".
 // Errors: INVALID_ARGUMENT when the examples have no ids, or lack numbers that
-// the model needs, or when layers do not fit; as NetworkModel::Create.
+// the model needs, or when layers do not fit; those of NetworkModel::Create.
 absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     Backend* backend);

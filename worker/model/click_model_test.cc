@@ -94,7 +94,7 @@ class ClickModelTest : public ::testing::Test {
     return {result->outputs.begin(), result->outputs.end()};
   }
 
-  // What the rows of example `i` are multiplied by, and the rows, of `table`.
+  // The rows of `table` that example `i` uses, and their factors.
   struct Use {
     double value;
     absl::Span<const float> row;
@@ -207,7 +207,7 @@ TEST_F(ClickModelTest, ValuesMultiplyRows) {
   ExpectGradients();
 }
 
-// Of W [inputs, 1] and b.
+// A dense layer with W [inputs, 1] and b.
 double Dense(const std::vector<double>& x, const std::vector<float>& w,
              const std::vector<float>& b) {
   double sum = b[0];
@@ -215,7 +215,7 @@ double Dense(const std::vector<double>& x, const std::vector<float>& w,
   return sum;
 }
 
-// With a layer that changes nothing the network is one dense layer.
+// With an identity layer the network is one dense layer.
 TEST_F(ClickModelTest, WideAndDeepJoinsNumbersAndBags) {
   for (const bool has_values : {false, true}) {
     for (const std::string combiner : {"SUM", "MEAN", "SQRTN"}) {

@@ -30,7 +30,7 @@ absl::Status CheckGradients(Model* model,
                                                    parameters.end());
   absl::Status status = CheckParameters(variables, spans);
   if (!status.ok()) return status;
-  // By place, as sinks have them: variables, and the rows of tables.
+  // Indexed like the gradients of sinks: variables, then the rows of tables.
   std::vector<absl::Span<float>> values;
   for (std::vector<float>& of_variable : parameters) {
     values.push_back(absl::MakeSpan(of_variable));
@@ -109,7 +109,7 @@ absl::Status CheckGradients(Model* model,
       if (!loss_below.ok()) return loss_below.status();
       const double expected =
           (*loss_above - *loss_below) / (double{above} - double{below});
-      // So that a NaN is wrong too.
+      // Written so that a NaN is an error too.
       if (!(std::abs(gradients[place][i] - expected) <= tolerance)) {
         return wrong(place, "element ", i, " has the gradient ",
                      gradients[place][i], ", the difference of losses gives ",

@@ -8,8 +8,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The loss of an example x is w x^2 + b, with b not trained; in training, where
-// the example has a position, so many times that. It can be made to lie.
+// The loss of an example x is w x^2 + b, where b is not trained; in training,
+// if the example has a position, times the position. The model can be made to
+// lie.
 class Parabola final : public Model {
  public:
   enum class Lie { kNone, kValue, kSize, kMissing, kTwice, kNotTrained, kLoss };
@@ -99,7 +100,7 @@ TEST(GradientCheckTest, IsOfTheLossInTraining) {
     return CheckGradients(&model, {{3}, {5}}, {inputs, labels, positions});
   };
   EXPECT_EQ(check(Parabola::Lie::kNone), absl::OkStatus());
-  // (3 x 1 + 1 x 4) / 2, and what the lie makes of it.
+  // (3 x 1 + 1 x 4) / 2, changed by the lie.
   EXPECT_THAT(
       check(Parabola::Lie::kValue).message(),
       HasSubstr("has the gradient 3.535, the difference of losses gives "

@@ -19,20 +19,20 @@ class GradientDownloads {
   // `backend` must outlive this object.
   explicit GradientDownloads(Backend* backend) : backend_(backend) {}
 
-  // Of another batch; what was begun before is forgotten.
+  // Starts another batch, and forgets downloads begun before.
   void Clear();
 
-  // Begins to bring one. Errors: the backend's.
+  // Begins to download one gradient. Errors: the backend's.
   absl::Status Begin(int variable, ConstMatrix gradient);
-  // Gives `sink` those that have arrived. Never waits: the device has the rest
-  // of the backward pass to do. Errors: the backend's.
+  // Gives `sink` the gradients that have arrived. Never waits, so that the host
+  // can go on enqueueing the backward pass. Errors: the backend's.
   absl::Status Deliver(GradientSink sink);
-  // Both.
+  // Begin, then Deliver.
   absl::Status Start(int variable, ConstMatrix gradient, GradientSink sink);
 
   // Waits for the rest, and gives it to `sink`. Errors: the backend's.
   absl::Status Finish(GradientSink sink);
-  // Waits for the rest, which nobody gets. Errors: the backend's.
+  // Waits for the rest, and discards it. Errors: the backend's.
   absl::Status Drop();
 
  private:

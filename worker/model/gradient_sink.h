@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// Takes the gradients of variables, each named by its place, and says where
+// Takes the gradients of variables, each named by its index, and says where
 // they may be written. Refers to the functions that it is made of, as an
-// absl::FunctionRef does; made of one alone, it has no memory.
+// absl::FunctionRef does; made of one function alone, it has no memory.
 template <typename Result, typename Gradient>
 class GradientSinkOf {
  public:
@@ -20,7 +20,7 @@ class GradientSinkOf {
   template <typename Function,
             typename = std::enable_if_t<
                 std::is_invocable_r_v<Result, const Function&, int, Gradient>>>
-  GradientSinkOf(const Function& take)  // NOLINT: as a function is
+  GradientSinkOf(const Function& take)  // NOLINT: implicit, like FunctionRef
       : take_(take), memory_of_(None) {}
   GradientSinkOf(Take take, MemoryOf memory_of)
       : take_(take), memory_of_(memory_of) {}
@@ -29,9 +29,9 @@ class GradientSinkOf {
     return take_(variable, gradient);
   }
 
-  // Memory of the host for the whole gradient of a variable, row-major. What is
-  // written there before it is handed in is not copied any more. What it holds
-  // at first is not specified. Empty: there is none.
+  // Host memory for the whole gradient of a variable, row-major. A gradient
+  // that is written there and then passed to the sink is not copied again. Its
+  // initial contents are unspecified. Empty if there is no such memory.
   absl::Span<float> Memory(int variable) const { return memory_of_(variable); }
 
  private:

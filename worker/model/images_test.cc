@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 using Tensors = std::vector<std::vector<float>>;
 
-// On [-scale, scale), the same in every run.
+// Values in [-scale, scale), the same in every run.
 std::vector<float> RandomValues(int64_t size, float scale, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -54,7 +54,7 @@ class ImagesTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  // The shape that `layers` make, as a dense layer after them tells it.
+  // The output shape of `layers`, from the error of a dense layer after them.
   std::string ShapeAfter(const std::string& layers,
                          const std::vector<int64_t>& shape) {
     const std::string error =
@@ -78,8 +78,9 @@ class ImagesTest : public ::testing::Test {
     return variables;
   }
 
-  // The outputs, two at least, of a model at `parameters` for one example: what
-  // the squared errors for all labels tell, as long as the first is not small.
+  // The outputs, at least two, of a model at `parameters` for one example,
+  // computed from the squared errors for all labels; the first output must not
+  // be small.
   std::vector<double> Outputs(const std::string& layers,
                               const std::vector<int64_t>& shape,
                               const Tensors& parameters,
@@ -95,9 +96,9 @@ class ImagesTest : public ::testing::Test {
       EXPECT_TRUE(result.ok()) << result.status();
       losses.push_back(result->loss_sum * outputs);
     }
-    // Of n losses, n times the mean: loss_i = sum of o^2 + 1 - 2 o_i. So o_i =
-    // o_0 + d_i, d_i = (loss_0 - loss_i) / 2, and o_0 is the greater root of
-    // loss_0.
+    // The n losses, each n times the mean: loss_i = sum of o^2 + 1 - 2 o_i. So
+    // o_i = o_0 + d_i, d_i = (loss_0 - loss_i) / 2, and o_0 is the greater root
+    // of loss_0.
     std::vector<double> differences;
     double d1 = 0, d2 = 0;
     for (const double loss : losses) {
@@ -133,7 +134,7 @@ class ImagesTest : public ::testing::Test {
       if (with_positions) {
         batch.positions = absl::MakeConstSpan(positions).first(examples);
       }
-      // A step for which no difference crosses a kink.
+      // A step with which no difference crosses a kink.
       const float step = layers.find("max_pool") != layers.npos ? 2e-3f : 1e-2f;
       EXPECT_EQ(CheckGradients(model->get(), parameters, batch, step,
                                /*tolerance=*/5e-4),
@@ -144,7 +145,7 @@ class ImagesTest : public ::testing::Test {
   std::unique_ptr<CpuBackend> backend_ = *CpuBackend::Create({});
 };
 
-// As TensorFlow 2 has them: SAME ceil(n / s), VALID ceil((n - k + 1) / s).
+// As in TensorFlow 2: SAME ceil(n / s), VALID ceil((n - k + 1) / s).
 TEST_F(ImagesTest, Shapes) {
   EXPECT_EQ(
       ShapeAfter("layers { conv2d { filters: 6 kernel_size: 5 } }", {28, 28}),
@@ -222,9 +223,9 @@ TEST_F(ImagesTest, VariablesAreNamedByTheirPlace) {
   EXPECT_EQ(variables[3].initializer().constant().value(), 3);
 }
 
-// x = (1, 2, 3, 4) down, kernel (1, 10, 100), stride 2: of the one place that
-// SAME lacks TensorFlow puts none before. VALID sees the first window alone, of
-// which two outputs are made by two filters.
+// x = (1, 2, 3, 4) down, kernel (1, 10, 100), stride 2: SAME needs one row of
+// padding, which TensorFlow puts at the end. VALID sees the first window alone;
+// two filters make two outputs from it.
 TEST_F(ImagesTest, PaddingByHand) {
   EXPECT_THAT(Outputs("layers { conv2d { filters: 1 kernel_size: [3, 1] "
                       "stride: [2, 1] padding: SAME use_bias: false } }",
@@ -239,7 +240,7 @@ TEST_F(ImagesTest, PaddingByHand) {
                   testing::DoubleNear(965, 1e-3)));
 }
 
-// Two images' worth of numbers in one: channels are innermost.
+// An image with two channels, which are innermost.
 TEST_F(ImagesTest, PoolsByHand) {
   const std::vector<float> image = {1, 40, 3, 20, 2, 30, 4, 70};
   EXPECT_THAT(
@@ -295,7 +296,7 @@ TEST_F(ImagesTest, EveryKindAgreesWithFiniteDifferences) {
            conv + "layers { global_average_pool2d {} }",
            "layers { layer_norm {} }",
            conv + "layers { layer_norm {} }" + conv,
-           // Below what is trained, and above it.
+           // Before and after trained layers.
            "layers { max_pool2d { size: 2 } }" + conv +
                "layers { layer_norm { epsilon: 0.1 } }",
        }) {
@@ -374,8 +375,9 @@ TEST_F(ImagesTest, ResidualsAgreeWithFiniteDifferences) {
   const std::string end = "layers { flatten {} } layers { dense { units: 3 } }";
   const std::string conv =
       "layers { conv2d { filters: 4 kernel_size: 3 padding: SAME } }";
-  // The identity, of layers that overwrite what they are given (tanh) or hand
-  // it on (flatten); first, with something trained before it, and in another.
+  // The identity shortcut, with layers that overwrite their input (tanh) or
+  // pass it on (flatten); as the first layer, after a trained layer, and within
+  // another block.
   const std::string block =
       "layers { residual { " + conv + " layers { tanh {} } " + conv + " } }";
   ExpectGradientsAgree(block + end, {4, 3, 4});
@@ -389,7 +391,7 @@ TEST_F(ImagesTest, ResidualsAgreeWithFiniteDifferences) {
       "{} } layers { dense { units: 4 } } } } } }"
       "layers { dense { units: 3 } }",
       {5});
-  // A shortcut of its own, whose layers overwrite too.
+  // A shortcut with layers that also overwrite their input.
   ExpectGradientsAgree(
       conv +
           "layers { residual { layers { conv2d { filters: 5 kernel_size: 3 "
@@ -404,7 +406,7 @@ TEST_F(ImagesTest, ResidualsAgreeWithFiniteDifferences) {
       "conv2d { filters: 2 kernel_size: 1 } } } }" +
           end,
       {3, 3, 2});
-  // Dropped out in the body and in the shortcut, by masks of their own.
+  // Dropout in the body and in the shortcut, with separate masks.
   ExpectGradientsAgree(
       "layers { dense { units: 8 } } layers { residual {"
       "layers { dropout { rate: 0.5 } } shortcut { dropout { rate: 0.5 } } } }"
@@ -412,9 +414,8 @@ TEST_F(ImagesTest, ResidualsAgreeWithFiniteDifferences) {
       {5}, /*with_positions=*/true);
 }
 
-// Batch norms and blocks do the relu behind them, and batch norms a block's
-// sum: to the same bits as where a layer that does nothing stands between
-// ("|").
+// Batch norms and blocks apply the relu after them, and batch norms a block's
+// sum, with the same bits as when an identity layer separates them ("|").
 TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
   const auto conv_of = [](const std::string& chain, int filters) {
     return chain + " { conv2d { filters: " + absl::StrCat(filters) +
@@ -427,15 +428,16 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
   const std::string norm = "layers { batch_norm {} }";
   for (const std::string& layers : std::vector<std::string>{
            conv + norm + relu + conv + norm + relu + relu,
-           // Behind the identity; behind one with a batch norm; within.
+           // After the identity; after a shortcut with a batch norm; within a
+           // block.
            conv + "layers { residual { " + conv + norm + relu + conv + norm +
                "| } }" + relu + conv + norm + relu,
            conv + "layers { residual { " + norm + relu + conv + norm + "|" +
                conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" +
                relu + "layers { residual { " + norm + "| } }" + relu,
            conv + "layers { residual { " + conv + norm + relu + " } }" + relu,
-           // Blocks whose body ends with something else, or whose shortcut
-           // overwrites what it is given.
+           // Blocks whose body ends with another layer, or whose shortcut
+           // overwrites its input.
            conv + "layers { residual { " + conv + " } }" + relu,
            conv + "layers { residual { " + norm + "| shortcut { tanh {} } } }" +
                relu,
@@ -444,7 +446,8 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
            conv + "layers { residual { layers { residual { " + norm +
                "| } } } }" + relu,
            // Bodies that begin with a product, which adds to the shortcut's
-           // gradient: of the identity, of a convolution, and without a norm.
+           // gradient: with the identity, with a convolution, and without a
+           // norm.
            conv + "layers { residual { | " + pixel + norm + relu + conv + norm +
                " } }" + relu + "layers { residual { | " + pixel + norm +
                conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" + relu,
@@ -485,7 +488,7 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
   }
 }
 
-// Neither the other's in the block, nor those of the same places outside.
+// Not the other one's in the block, nor those of the same places outside it.
 TEST_F(ImagesTest, DropoutInABlockHasMasksOfItsOwn) {
   // dW of a unit at 0 is -2 y, as in InTraining of sequential_test.cc.
   const auto masks = [&](const std::string& layers) {
@@ -510,7 +513,7 @@ TEST_F(ImagesTest, DropoutInABlockHasMasksOfItsOwn) {
                            " } shortcut { " + dropout + " } } }");
   // The sums of two masks of 0 and 2.
   EXPECT_THAT(block, testing::Contains(2));
-  // That of the body, with x itself.
+  // The body's mask, with x added by the identity.
   auto body = masks("layers { residual { layers { " + dropout + " } } }");
   for (float& value : body) value -= 1;
   EXPECT_NE(body, alone);
@@ -555,10 +558,10 @@ TEST_F(ImagesTest, ErrorsAtCreationNameTheLayer) {
   EXPECT_THAT(
       CreateError("layers { conv2d { filters: 1 kernel_size: [1, 2, 3] } }",
                   {5, 5}),
-      HasSubstr("kernel_size is 3 numbers, but must be one, or two"));
+      HasSubstr("kernel_size is 3 numbers, but must be one number or two"));
   EXPECT_THAT(
       CreateError("layers { max_pool2d { size: 1 stride: [1, 0] } }", {5, 5}),
-      HasSubstr("stride is 0, but must be 1 at least"));
+      HasSubstr("stride is 0, but must be at least 1"));
   EXPECT_THAT(
       CreateError("layers { conv2d { filters: 1000000 kernel_size: 1 } }",
                   {100, 100}),
@@ -569,22 +572,23 @@ TEST_F(ImagesTest, ErrorsAtCreationNameTheLayer) {
               HasSubstr("its output or a filter would have more than"));
   EXPECT_THAT(CreateError("layers { layer_norm {} }", {5, 5}),
               HasSubstr("layer \"layer_norm\": a layer_norm layer normalises "
-                        "over the channels, but its input has one"));
+                        "over the channels, but its input has only one"));
   EXPECT_THAT(CreateError("layers { layer_norm { epsilon: 0 } }", {5}),
               HasSubstr("layer \"layer_norm\": epsilon is 0"));
   EXPECT_THAT(CreateError("layers { layer_norm { epsilon: nan } }", {5}),
               HasSubstr("epsilon is nan"));
   EXPECT_THAT(CreateError("layers { batch_norm {} }", {1, 2, 3, 4}),
-              HasSubstr("layer \"batch_norm\": a batch_norm layer, where it "
-                        "does not take vectors, takes images"));
+              HasSubstr("layer \"batch_norm\": a batch_norm layer, unless it "
+                        "takes vectors, takes images"));
   EXPECT_THAT(CreateError("layers { batch_norm { epsilon: 2 } }", {5}),
               HasSubstr("layer \"batch_norm\": epsilon is 2"));
   EXPECT_THAT(CreateError("layers { batch_norm { momentum: 1 } }", {5}),
-              HasSubstr("momentum is 1, but must be 0 to below 1"));
+              HasSubstr("momentum is 1, but must be at least 0 and below 1"));
   EXPECT_THAT(
       CreateError("layers { residual { layers { dense { units: 4 } } } }", {5}),
-      HasSubstr("layer \"residual\": its layers make the shape [4] of [5], its "
-                "shortcut [5]; they must be the same"));
+      HasSubstr(
+          "layer \"residual\": its layers make the shape [4] from [5], its "
+          "shortcut [5]; they must be the same"));
   EXPECT_THAT(CreateError("layers { residual { layers { dense {} } } }", {5}),
               HasSubstr("layer \"residual/dense\": units is 0"));
   EXPECT_THAT(

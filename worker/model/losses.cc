@@ -8,7 +8,7 @@ namespace holdfast {
 namespace {
 
 constexpr float kDefaultDelta = 1;
-// Where the label is a number, and any will do.
+// For losses that take the label as a number, which may be any.
 constexpr int64_t kAnyLabel = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
 }  // namespace

@@ -10,31 +10,31 @@
 
 namespace holdfast {
 
-// What a NetworkModel makes small: a function of its outputs and of what they
-// should be.
+// What a NetworkModel minimizes: a function of its outputs and their targets.
 //
-// Immutable, thus thread-safe.
+// Immutable, and so thread-safe.
 class Loss {
  public:
-  // Errors: INVALID_ARGUMENT when `config` tells of none.
+  // Errors: INVALID_ARGUMENT when `config` names no loss.
   static absl::StatusOr<Loss> Create(const proto::Loss& config);
 
-  // With so many outputs it takes labels from 0 to below this.
+  // For a model with `num_outputs` outputs, labels must be in [0, NumClasses).
   int64_t NumClasses(int64_t num_outputs) const {
     return num_outputs == 1 ? classes_of_one_output_ : num_outputs;
   }
 
-  // Whether the targets may be values in place of labels.
+  // Whether the targets may be values instead of labels.
   bool TakesValues() const { return takes_values_; }
 
-  // Whether so many outputs predict a class, where the targets are labels.
+  // Whether `num_outputs` outputs predict a class, if the targets are labels.
   bool PredictsClass(int64_t num_outputs) const {
     return num_outputs > 1 || classes_of_one_output_ <= 2;
   }
 
-  // The loss of `outputs` [examples, outputs], and where `gradient` is not null
-  // that of the mean loss by the outputs: the backend's function of the loss's
-  // name, which is not waited for. Errors: those of the backend.
+  // Begins to compute the loss of `outputs` [examples, outputs] and, if
+  // `gradient` is not null, the gradient of the mean loss with respect to the
+  // outputs, by the backend's function of the same name. Does not wait. Errors:
+  // those of the backend.
   absl::StatusOr<PendingLoss> Start(Backend* backend, ConstMatrix outputs,
                                     const Targets& targets,
                                     Matrix* gradient) const {

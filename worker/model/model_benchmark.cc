@@ -1,7 +1,7 @@
 // Milliseconds for one gradient of the MLP of fashion_mnist_mlp
-// (784-512-512-10, batch 100) on one thread, and its rate of arithmetic beside
-// that of the matrix products alone and of a large square one, which is what
-// OpenBLAS reaches at best.
+// (784-512-512-10, batch 100) on one thread, and its arithmetic rate, next to
+// the rates of the matrix products alone and of a large square product, which
+// is the best that OpenBLAS reaches.
 
 #include <benchmark/benchmark.h>
 #include <google/protobuf/text_format.h>
@@ -128,7 +128,7 @@ void BM_ProductsOfAGradient(benchmark::State& state) {
       if (k.inputs == kInputs) continue;
       backend->MatMul(Form::kPlain, y, Form::kTransposed, w, x);
     }
-    // Values would grow from one round to the next.
+    // Otherwise values would grow from round to round.
     state.PauseTiming();
     for (Kernel& k : kernels) k.x = RandomValues(k.x.size(), 1.0f);
     state.ResumeTiming();

@@ -17,35 +17,34 @@
 namespace holdfast {
 
 // A differentiable function of a batch's inputs and of rows of embedding
-// tables, on a backend: what a NetworkModel (network_model.h) puts a loss
-// behind.
+// tables, on a backend. A NetworkModel (network_model.h) adds the loss.
 //
-// Thread-compatible. Keeps the memory of its results, as Layer does.
+// Thread-compatible. Keeps the memory of its results, like Layer.
 class Network {
  public:
   virtual ~Network() = default;
 
-  // As of Model.
+  // As in Model.
   virtual const std::vector<proto::Variable>& variables() const = 0;
   virtual std::vector<ModelTable> tables() const { return {}; }
 
-  // Of one example.
+  // The shape of one example's outputs.
   virtual const std::vector<int64_t>& output_shape() const = 0;
-  // What makes the outputs, for messages: "layer "dense_1", the last,".
+  // What produces the outputs, for messages: "layer "dense_1", the last,".
   virtual std::string OutputName() const = 0;
 
-  // The outputs at `x` [examples, inputs], under `parameters`, one for each of
-  // variables(), and the batch's rows. They stay until the next Forward(), and
-  // `x` must until Backward() has returned. Errors: those of Layer::Forward;
-  // INVALID_ARGUMENT when the batch lacks rows.
+  // Computes the outputs for `x` [examples, inputs] under `parameters`, one for
+  // each of variables(), and the batch's rows. They stay valid until the next
+  // Forward(), and `x` must stay valid until Backward() has returned. Errors:
+  // those of Layer::Forward; INVALID_ARGUMENT when the batch lacks rows.
   virtual absl::StatusOr<ConstMatrix> Forward(
       const Pass& pass, absl::Span<const ConstMatrix> parameters, ConstMatrix x,
       const Batch& batch) = 0;
 
-  // From `dy`, the gradient by the outputs of the last Forward(), which it may
-  // overwrite, makes those by the variables, and, at the places behind them, by
-  // the rows of each of tables(), for `sink`. Errors: those of the backend and
-  // of `sink`.
+  // From `dy`, the gradient with respect to the outputs of the last Forward(),
+  // which may be overwritten, computes the gradients of the variables and, at
+  // the indices after the variables, of the rows of each of tables(), and gives
+  // them to `sink`. Errors: those of the backend and of `sink`.
   virtual absl::Status Backward(absl::Span<const ConstMatrix> parameters,
                                 Matrix dy, Layer::GradientSink sink) = 0;
 };

@@ -11,8 +11,8 @@
 namespace holdfast {
 namespace {
 
-// Errors: INVALID_ARGUMENT when two variables have the same name, as those of
-// "a/b" and of "b" in "a" may.
+// Errors: INVALID_ARGUMENT when two variables have the same name, as "a/b" and
+// "b" within "a" may have.
 absl::Status CheckDistinct(absl::Span<const proto::Variable> variables) {
   std::set<absl::string_view> names;
   for (const proto::Variable& variable : variables) {
@@ -48,14 +48,14 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> NetworkModel::Create(
     if (!loss.TakesValues()) {
       return absl::InvalidArgumentError(
           "the loss is softmax_cross_entropy, which takes classes; the data "
-          "have targets: take mean_squared_error, mean_absolute_error, huber "
+          "have targets: use mean_squared_error, mean_absolute_error, huber "
           "or sigmoid_cross_entropy, or name the classes as labels of the "
           "data");
     }
     if (shape[0] != examples.num_targets) {
       return absl::InvalidArgumentError(
           absl::StrCat(last, "; the data have ", examples.num_targets,
-                       " targets, each of which takes an output"));
+                       " targets, each of which needs an output"));
     }
     model->num_targets_ = examples.num_targets;
   } else {
@@ -160,7 +160,7 @@ absl::Status NetworkModel::RunBackward(const Batch& batch, Matrix gradient,
   const absl::Status done = network_->Backward(
       parameters_, gradient, Layer::GradientSink(take, memory_of));
   if (!done.ok()) return done;
-  // The device has all to do that it needs for this batch.
+  // All of this batch's work has been enqueued.
   return BringNext(batch);
 }
 
@@ -185,7 +185,7 @@ absl::StatusOr<BatchResult> NetworkModel::ReadResult(const Batch& batch,
 
 absl::Status NetworkModel::AwaitUploads() {
   if (backend_->host_memory() == nullptr) return absl::OkStatus();
-  // Gradients need not depend on all that is copied: not on the next batch.
+  // Gradients do not depend on all copies, such as the next batch's.
   const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
                             "copies to the device");
   return backend_->AwaitUploads();
@@ -215,7 +215,7 @@ absl::Status NetworkModel::BringNext(const Batch& batch) {
   const absl::StatusOr<ConstMatrix> uploaded = backend_->Upload(
       batch.next_inputs, examples, example_size_, &next_staging_);
   if (!uploaded.ok()) return uploaded.status();
-  // A backend that reads the host's own memory has brought nothing.
+  // A backend that reads host memory directly has uploaded nothing.
   if (uploaded->data == batch.next_inputs.data()) return absl::OkStatus();
   next_ = *uploaded;
   next_positions_.assign(batch.next_positions.begin(),
@@ -257,11 +257,11 @@ absl::StatusOr<NetworkModel::Forward> NetworkModel::RunForward(
   status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
   if (!status.ok()) return status;
 
-  // In the order in which the network needs them.
+  // Uploaded in the order in which the network needs them.
   const absl::StatusOr<ConstMatrix> input = Inputs(batch);
   if (!input.ok()) return input.status();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    // A matrix as it is, a vector as a row.
+    // A matrix keeps its shape, a vector becomes a row.
     const proto::Variable& variable = network_->variables()[i];
     const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
     const absl::StatusOr<ConstMatrix> uploaded =

@@ -22,14 +22,14 @@ namespace holdfast {
 
 // A network and a loss as a model.
 //
-// Where the backend tells the loss later, the backward pass is begun before it
-// is known; its gradients are given away once it is, and is finite.
-// Memory is taken by the first call, and again only for a larger batch. Where
-// the backend copies, the next batch's inputs (Batch) are copied while the
-// gradients of this one are computed, for which there is memory of their size.
+// If the backend returns the loss later, the backward pass begins before the
+// loss is known; gradients are passed on once it is known and finite. Memory is
+// allocated by the first call, and again only for a larger batch. If the
+// backend copies, the next batch's inputs (Batch) are copied while the
+// gradients of this one are computed, into additional memory of their size.
 class NetworkModel final : public Model {
  public:
-  // `backend`, the network's, must outlive the model.
+  // `backend` is the network's, and must outlive the model.
   // Errors: INVALID_ARGUMENT when the outputs do not fit the examples or the
   // loss, or when two variables have the same name.
   static absl::StatusOr<std::unique_ptr<NetworkModel>> Create(
@@ -43,12 +43,11 @@ class NetworkModel final : public Model {
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
-  // As ComputeGradients, but the gradients stay in the backend's memory, until
-  // the next pass: `sink` gets each once the operations that make it have been
-  // begun, if the loss is finite. A sink's error ends the pass, which returns
-  // it. Whatever it returns,
-  // parameters and inputs, the next batch's too, must stay until AwaitUploads
-  // has returned.
+  // Like ComputeGradients, but the gradients stay in the backend's memory,
+  // until the next pass: `sink` gets each once the operations that compute it
+  // have been begun, if the loss is finite. A sink's error ends the pass, which
+  // returns it. Whatever this returns, parameters and inputs, including the
+  // next batch's, must stay valid until AwaitUploads has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Layer::GradientSink sink);
@@ -66,49 +65,51 @@ class NetworkModel final : public Model {
         network_(std::move(network)),
         downloads_(backend) {}
 
-  // What a forward pass has begun.
+  // The results of a forward pass, which may still be under way.
   struct Forward {
     ConstMatrix outputs;
     PendingLoss loss;
   };
-  // Tests and uploads what a pass needs, and runs the network. A pass that
-  // makes the loss's gradient by the outputs, where `gradient` is not null, is
-  // a training pass.
+  // Checks and uploads what a pass needs, and runs the network. If `gradient`
+  // is not null, it is a training pass, which also computes the gradient of the
+  // loss with respect to the outputs.
   absl::StatusOr<Forward> RunForward(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
-  // Runs the network back from the loss's gradient, and begins to bring the
-  // next batch.
+  // Runs the network's backward pass from the loss's gradient, and begins to
+  // upload the next batch.
   absl::Status RunBackward(const Batch& batch, Matrix gradient,
                            Layer::GradientSink sink);
   // Waits for the loss.
   absl::StatusOr<BatchResult> ReadResult(const Batch& batch,
                                          const PendingLoss& loss);
-  // Both but for the wait for uploads.
+  // Evaluate and ComputeGradients without the wait for uploads.
   absl::StatusOr<BatchResult> RunEvaluation(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch);
   absl::StatusOr<BatchResult> Compute(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink);
 
-  // The batch's inputs on the device, where they may be already.
+  // The batch's inputs on the device; uploads them unless they are there
+  // already.
   absl::StatusOr<ConstMatrix> Inputs(const Batch& batch);
-  // Begins to bring the next batch's there.
+  // Begins to upload the next batch's inputs.
   absl::Status BringNext(const Batch& batch);
 
   Backend* const backend_;
   const Loss loss_;
   const std::unique_ptr<Network> network_;
   int64_t example_size_ = 0;
-  // Labels are below it; 0 where examples have targets, one for each output.
+  // Labels are in [0, num_classes_); 0 if examples have targets, one for each
+  // output.
   int64_t num_classes_ = 0;
   int64_t num_targets_ = 0;
   OutputSpec outputs_;
 
-  // Of the pass under way, kept for their memory.
+  // The inputs of the pass under way. Kept to reuse the memory.
   DeviceBuffer input_staging_;
-  // Of the batch that is expected next, and its positions; none: nothing is
-  // there.
+  // The inputs of the batch that is expected next, and its positions; no
+  // positions: nothing has been uploaded.
   DeviceBuffer next_staging_;
   ConstMatrix next_;
   std::vector<int64_t> next_positions_;

@@ -17,41 +17,42 @@
 
 namespace holdfast {
 
-// What a model is made from.
+// What a model is created from.
 struct ModelContext {
-  // Of one example, without a batch dimension.
+  // The shape of one example, without a batch dimension.
   std::vector<int64_t> example_shape;
-  // Labels are below it, where the data tell.
+  // Labels are in [0, num_classes); absent if the data do not say.
   std::optional<int64_t> num_classes;
-  // Where it is not 0, batches have so many targets for each example in place
-  // of a label.
+  // If not 0, batches have this many targets for each example instead of a
+  // label.
   int64_t num_targets = 0;
-  // Whether batches have weights, which the model must heed or refuse.
+  // Whether batches have weights, which the model must either apply or refuse.
   bool weighted = false;
-  // The ids that an example has, and whether each has a value. A model whose
-  // Tables() want none is not given them.
+  // The ids that an example has, and whether each has a value. A model with no
+  // Tables() that use them is not given ids.
   std::vector<IdField> id_fields;
   bool id_values = false;
-  // The job's: what is random in training follows from it (Model). All workers
-  // have the same.
+  // The job's seed, from which randomness in training follows (Model). The same
+  // on all workers.
   uint64_t seed = 0;
-  // The arithmetic that the worker was told to use, for a model that wants it.
-  // It outlives the model.
+  // The backend that the worker was told to use, for models that use one. It
+  // outlives the model.
   Backend* backend = nullptr;
   // The `options` of the job file.
   std::map<std::string, std::string> options;
 };
 
-// The models of the user's own that a worker binary was linked with. main()
-// fills one and hands it to WorkerMain (examples/custom_model/).
+// The user's own models that a worker binary is linked with. main() fills one
+// and passes it to WorkerMain (examples/custom_model/).
 class ModelRegistry : public NamedFactories<Model, ModelContext> {
  public:
   ModelRegistry() : NamedFactories("model", "examples/custom_model") {}
 };
 
-// The model of a job file for such examples: a sequential or a click model, or
-// one of `registry`. `seed` and `backend` are those of ModelContext. Errors:
-// those of CreateSequential, CreateClickModel and ModelRegistry::Create.
+// Creates the model of a job file for such examples: a sequential or a click
+// model, or one in `registry`. `seed` and `backend` are those of ModelContext.
+// Errors: those of CreateSequential, CreateClickModel and
+// ModelRegistry::Create.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     Backend* backend, const ModelRegistry& registry);

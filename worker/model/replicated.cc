@@ -19,7 +19,8 @@
 namespace holdfast {
 namespace {
 
-// Which gradients of the batch under way the replicas have made. Thread-safe.
+// Tracks which gradients of the batch under way the replicas have made.
+// Thread-safe.
 class Handover {
  public:
   void Begin(size_t replicas, size_t variables) {
@@ -31,13 +32,14 @@ class Handover {
     absl::MutexLock lock(&mutex_);
     made_[replica][variable] = true;
   }
-  // The replica makes no more.
+  // The replica makes no more gradients.
   void End(size_t replica) {
     absl::MutexLock lock(&mutex_);
     ended_[replica] = true;
   }
 
-  // Waits until all replicas have made this one. False when one will not.
+  // Waits until all replicas have made this gradient. Returns false if one will
+  // not make it.
   bool AwaitMade(int variable) {
     absl::MutexLock lock(&mutex_);
     for (size_t replica = 0; replica < made_.size(); ++replica) {
@@ -59,12 +61,12 @@ class Handover {
 
  private:
   absl::Mutex mutex_;
-  // By replica and variable.
+  // Indexed by replica and variable.
   std::vector<std::vector<bool>> made_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// All of it but for where gradients are, and how they are summed.
+// Everything except where gradients are kept and how they are summed.
 class ReplicatedModel : public Model {
  public:
   std::vector<proto::Variable> Variables() const override { return variables_; }
@@ -89,9 +91,9 @@ class ReplicatedModel : public Model {
       });
     }
 
-    // Made by the first replica and not yet summed.
+    // Gradients that the first replica has made and that are not yet summed.
     std::vector<int> waiting;
-    // Not the first replica's own.
+    // An error of summing, not of the first replica itself.
     absl::Status failure;
     const auto sum_but = [&](size_t rest) {
       while (failure.ok() && waiting.size() > rest) {
@@ -125,11 +127,11 @@ class ReplicatedModel : public Model {
   OutputSpec Outputs() const override { return First().Outputs(); }
 
  protected:
-  // To be called when a gradient has been made, by its variable; an error ends
+  // Must be called when the gradient of a variable has been made; an error ends
   // the pass.
   using Made = absl::FunctionRef<absl::Status(int variable)>;
 
-  // `tracer`: where waits are recorded.
+  // Waits are recorded in `tracer`.
   ReplicatedModel(size_t num_replicas, std::vector<proto::Variable> variables,
                   Tracer* tracer)
       : num_replicas_(num_replicas),
@@ -141,18 +143,18 @@ class ReplicatedModel : public Model {
     }
   }
 
-  // Ends the threads: to be called by the destructor, before anything goes that
-  // they use.
+  // Ends the threads. Must be called by the destructor, before anything that
+  // they use is destroyed.
   void Stop() { strands_.clear(); }
 
   virtual Model& First() const = 0;
-  // Has a replica compute its gradients and keep them.
+  // Makes a replica compute its gradients and keep them.
   virtual absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,
       const Batch& part, Made made) = 0;
   virtual void StartBatch() {}
-  // Sums one that all replicas have made; it goes to `sink`, soon or in
-  // FinishBatch. By the caller's thread.
+  // Sums a gradient that all replicas have made; the sum goes to `sink`, soon
+  // or in FinishBatch. Called by the caller's thread.
   virtual absl::Status Sum(int variable, absl::Span<const float> weights,
                            GradientSink sink) = 0;
   virtual absl::Status FinishBatch(GradientSink) { return absl::OkStatus(); }
@@ -190,7 +192,7 @@ class ReplicatedModel : public Model {
     for (size_t replica = 0; replica < results.size(); ++replica) {
       const absl::StatusOr<BatchResult>& result = results[replica];
       if (!result.ok()) {
-        // It has ended for the sake of another.
+        // It has ended because of another replica.
         if (replica == 0 && result.status() == failure) continue;
         return absl::Status(
             result.status().code(),
@@ -224,7 +226,7 @@ class ReplicatedModel : public Model {
   Tracer* const tracer_;
   Handover handover_;
   std::vector<float> weights_;
-  // Of all replicas but the first.
+  // The threads of all replicas except the first.
   std::vector<std::unique_ptr<Strand>> strands_;
 };
 
@@ -296,13 +298,14 @@ class SequentialReplicas final : public ReplicatedModel {
 
   const std::vector<std::unique_ptr<NetworkModel>> models_;
   const std::vector<Backend*> backends_;
-  // By variable, the first replica's.
+  // Indexed by variable: the first replica's gradients.
   std::vector<ConstMatrix> own_;
-  // By replica and variable, of the others.
+  // Indexed by replica and variable: the other replicas' gradients.
   std::vector<std::vector<SharedMatrix>> shared_;
-  // On the first backend, by variable.
+  // Indexed by variable, on the first backend.
   std::vector<DeviceBuffer> sums_;
-  // There too, in turn, so that a copy seldom waits for the sum before.
+  // On the first backend too. Used in turn, so that a copy seldom waits for the
+  // previous sum.
   std::array<DeviceBuffer, 4> fetched_;
   size_t next_fetched_ = 0;
   GradientDownloads downloads_;
@@ -348,12 +351,12 @@ class HostReplicas final : public ReplicatedModel {
                    GradientSink sink) override {
     const size_t size = gradients_[0][variable].size();
     absl::Span<float> sum = sink.Memory(variable);
-    // A model may make what does not fit.
+    // A model may make a gradient of a wrong size.
     if (sum.size() != size) {
       sums_[variable].resize(size);
       sum = absl::MakeSpan(sums_[variable]);
     }
-    // By pointers, which GCC vectorises.
+    // Uses pointers, whose loops GCC vectorises.
     float* const out = sum.data();
     for (size_t replica = 0; replica < weights.size(); ++replica) {
       const absl::Span<const float> gradient = gradients_[replica][variable];
@@ -374,9 +377,9 @@ class HostReplicas final : public ReplicatedModel {
   }
 
   const std::vector<std::unique_ptr<Model>> models_;
-  // By replica and variable.
+  // Indexed by replica and variable.
   std::vector<std::vector<absl::Span<const float>>> gradients_;
-  // By variable.
+  // Indexed by variable.
   std::vector<std::vector<float>> sums_;
 };
 

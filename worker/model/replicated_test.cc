@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// On [-1, 1), the same in every run.
+// Values in [-1, 1), the same in every run.
 std::vector<float> RandomValues(int64_t size, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -37,13 +37,14 @@ std::vector<float> RandomValues(int64_t size, uint32_t key) {
   return values;
 }
 
-// Unlike ==, also of what is not a number.
+// Unlike ==, also compares NaNs.
 bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
   return a.size() == b.size() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// With all that makes replicas differ: moving averages, dropout by position.
+// Has everything that makes replicas differ: moving averages, dropout by
+// position.
 constexpr char kModel[] = R"pb(
   sequential {
     layers { conv2d { filters: 3 kernel_size: 3 padding: SAME } }
@@ -90,7 +91,7 @@ struct Data {
 
 class Parameters {
  public:
-  // Without `memory`, in any memory.
+  // If `memory` is null, in any memory.
   explicit Parameters(const Model& model, HostMemory* memory = nullptr) {
     for (const proto::Variable& variable : model.Variables()) {
       int64_t size = 1;
@@ -122,7 +123,7 @@ struct Gradients {
   std::map<int, std::vector<float>> by_variable;
 };
 
-// The parameters lie in `memory` where there is some, and go at the end.
+// The parameters are in `memory`, if it is not null, and are freed at the end.
 absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch,
                                   HostMemory* memory = nullptr) {
   const Parameters parameters(*model, memory);
@@ -138,7 +139,7 @@ absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch,
   return made;
 }
 
-// What ranges of these sizes give by the formula.
+// The result for ranges of these sizes by the formula.
 Gradients ByFormula(const Data& data, const std::vector<int64_t>& sizes) {
   const auto cpu = *CpuBackend::Create({});
   const auto model =
@@ -182,7 +183,7 @@ void ExpectSame(const absl::StatusOr<Gradients>& made,
   }
 }
 
-// Backends that a replicated model may have, gone in order.
+// Backends for a replicated model, destroyed in order.
 struct Backends {
   std::vector<Backend*> all() const {
     std::vector<Backend*> pointers;
@@ -206,7 +207,7 @@ struct Cpus : Backends {
   }
 };
 
-// Devices of one machine, each of which computes as the CPU does.
+// Fake devices of one machine, each of which computes like the CPU.
 struct StandIns : Backends {
   StandIns(int count, uint64_t seed, bool ignored_peer_wait = false) {
     const auto machine = std::make_shared<HostRuntime::Machine>();
@@ -253,14 +254,14 @@ TEST(ReplicatedTest, ABatchOfFewerExamplesThanReplicas) {
   const Cpus cpus(3);
   const auto model = cpus.MakeModel();
   ExpectSame(Compute(model.get(), two.batch()), ByFormula(two, {1, 1}));
-  // What was not used is, again.
+  // Replicas that were not used are used again.
   ExpectSame(Compute(model.get(), seven.batch()), ByFormula(seven, {3, 2, 2}));
   EXPECT_EQ(Compute(model.get(), Batch()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-// Threads decide which device's call comes first, the seeds what the devices do
-// when.
+// Threads determine which device's call comes first, and the seeds in what
+// order the devices work.
 TEST(ReplicatedTest, EveryOrderOfDevicesGivesTheSameBits) {
   const Data first(7), second(5, 2);
   const Gradients of_first = ByFormula(first, {4, 3});
@@ -341,7 +342,7 @@ TEST(ReplicatedTest, ALossThatIsNotFiniteIsThatOfTheBatch) {
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_FALSE(made->result.finite);
     EXPECT_THAT(made->by_variable, IsEmpty());
-    // It goes on.
+    // The model still works.
     ExpectSame(Compute(model.get(), Data(6).batch()),
                ByFormula(Data(6), {2, 2, 2}));
   }
@@ -371,12 +372,12 @@ TEST(ReplicatedTest, ABrokenDeviceEndsAll) {
     const absl::Status status = Compute(model.get(), Data(4).batch()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_THAT(status.message(), HasSubstr("on fire"));
-    // To end in order it must be whole again.
+    // It must work again to be destroyed in order.
     devices.runtimes[broken]->FailWith(absl::OkStatus());
   }
 }
 
-// A user's own model: does what it is told to.
+// A user's own model that runs a script.
 class Scripted final : public Model {
  public:
   using Script = std::function<absl::StatusOr<BatchResult>(const Batch& batch,
@@ -445,7 +446,7 @@ TEST(ReplicatedTest, GradientsOfARegisteredModelAreSummedOnTheHost) {
                                          sink(2, b);
                                          return Of(batch, 4);
                                        }});
-  // 3 and 1 of 4 examples are 2 and 2: CutBatch.
+  // CutBatch divides 4 examples into 2 and 2.
   const auto made = Compute(model.get(), Data(4).batch());
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->result.loss_sum, 7);

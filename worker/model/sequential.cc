@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateSequential(
   if (!loss.ok()) return loss.status();
   if (!examples.id_fields.empty()) {
     return absl::InvalidArgumentError(
-        "a sequential model has no use for ids, which the examples have: take "
+        "a sequential model has no use for ids, which the examples have: use "
         "a "
         "model with embedding tables (docs/click_models.md), or leave the ids "
         "out");

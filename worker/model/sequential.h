@@ -12,14 +12,14 @@
 
 namespace holdfast {
 
-// The model that a job file describes as a sequence of layers and a loss, for
-// such examples. What is random in training follows from `seed`, the layer's
-// place in the sequence, the example's place in the training stream, and the
-// element. `backend` must outlive the model. Gradients come in the reverse
-// order of Variables().
-// Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit one
-// another, when two have the same name, or when nothing is there to train; as
-// NetworkModel::Create.
+// Creates the model that a job file describes as a sequence of layers and a
+// loss, for such examples. Randomness in training follows from `seed`, the
+// layer's place in the sequence, the example's position in the training stream,
+// and the element. `backend` must outlive the model. Gradients come in the
+// reverse order of Variables().
+// Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit each
+// other, when two have the same name, or when there is nothing to train; those
+// of NetworkModel::Create.
 absl::StatusOr<std::unique_ptr<NetworkModel>> CreateSequential(
     const proto::Sequential& config, const ExampleSpec& examples, uint64_t seed,
     Backend* backend);

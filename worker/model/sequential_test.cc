@@ -16,8 +16,8 @@
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/gradient_check.h"
 
-// Allocations of the whole program, so that a test can show that there are
-// none.
+// Counts the allocations of the whole program, so that a test can check that
+// there are none.
 static std::atomic<int64_t> g_allocations{0};
 
 static void* CountedAllocation(size_t size) {
@@ -72,7 +72,7 @@ proto::Sequential Mlp(const std::vector<int>& units) {
   return config;
 }
 
-// On [-scale, scale), the same in every run.
+// Values in [-scale, scale), the same in every run.
 std::vector<float> RandomValues(int64_t size, float scale, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -137,7 +137,7 @@ class SequentialTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  // For vectors of so many inputs.
+  // For vectors of `inputs` inputs.
   std::unique_ptr<NetworkModel> Make(const std::string& text, int64_t inputs,
                                      uint64_t seed = 0) {
     auto model = Create(Parse(text), {inputs}, std::nullopt, seed);
@@ -145,9 +145,9 @@ class SequentialTest : public ::testing::Test {
     return *std::move(model);
   }
 
-  // What the layers make, in training, of 64 ones in the example at
-  // `position`. By the gradient of a dense layer's kernel, at 0: the output is
-  // 0, its target 1, so that dz = -2 and dW = -2 y.
+  // The output of the layers, in training, for 64 ones in the example at
+  // `position`. Computed from the gradient of a dense layer's kernel, which is
+  // 0: the output is 0, its target 1, so that dz = -2 and dW = -2 y.
   std::vector<float> InTraining(const std::string& layers, uint64_t seed,
                                 int64_t position) {
     const auto model = Make(layers +
@@ -162,7 +162,7 @@ class SequentialTest : public ::testing::Test {
     return y;
   }
 
-  // The gradients, by variable.
+  // The gradients, indexed by variable.
   Tensors Gradients(Model* model, const Tensors& parameters,
                     const Batch& batch) {
     Tensors gradients(parameters.size());
@@ -175,7 +175,7 @@ class SequentialTest : public ::testing::Test {
     return gradients;
   }
 
-  // Of `layers` on images of 8 x 8, once they have seen their largest batch.
+  // Checks `layers` on images of 8 x 8, after their largest batch.
   void CheckThatNoMemoryIsTaken(const std::string& layers) {
     SCOPED_TRACE(layers);
     const auto model =
@@ -204,12 +204,12 @@ class SequentialTest : public ::testing::Test {
   std::unique_ptr<CpuBackend> backend_ = *CpuBackend::Create({});
 };
 
-// The same model, written straight from the formulas in float64, an example at
+// The same model, written directly from the formulas in float64, one example at
 // a time: dense layers with relu between them.
 struct Reference {
   double loss_sum = 0;
   int64_t correct = 0;
-  // Of the mean loss.
+  // The gradients of the mean loss.
   std::vector<std::vector<double>> gradients;
 
   Reference(const std::vector<int>& units, int64_t inputs,
@@ -314,7 +314,7 @@ TEST_F(SequentialTest, ErrorsAtCreationNameTheLayer) {
                       loss,
                   {4}),
       HasSubstr("layers 0 and 2 (counted from 0) are both named \"a\""));
-  // A given name that is another's default.
+  // A given name that equals another layer's default.
   EXPECT_THAT(CreateError("layers { name: 'dense_1' dense { units: 2 } }"
                           "layers { dense { units: 2 } }" +
                               loss,
@@ -346,8 +346,8 @@ TEST_F(SequentialTest, ErrorsAtCreationNameTheLayer) {
                           "layers { dropout { rate: 1 } }" +
                               loss,
                           {4}),
-              HasSubstr("layer \"dropout\": rate is 1, but must be 0 to below "
-                        "1"));
+              HasSubstr("layer \"dropout\": rate is 1, but must be at "
+                        "least 0 and below 1"));
   EXPECT_THAT(CreateError("layers { dropout { rate: -0.5 } }" + loss, {4}),
               HasSubstr("rate is -0.5"));
   EXPECT_THAT(CreateError("layers { dropout { rate: nan } }" + loss, {4}),
@@ -498,7 +498,7 @@ TEST_F(SequentialTest, AgreesWithFiniteDifferences) {
                             {2, 3});
   ASSERT_TRUE(model.ok()) << model.status();
   const Examples examples(3, 6, 4);
-  // Of values and step for which no difference crosses a kink of the relus.
+  // With values and a step for which no difference crosses a kink of a relu.
   EXPECT_EQ(CheckGradients(model->get(), RandomParameters(**model),
                            examples.batch(), /*step=*/2e-3f),
             absl::OkStatus());
@@ -550,7 +550,7 @@ TEST_F(SequentialTest, DropoutAgreesWithFiniteDifferences) {
   const Examples examples(5, 6, 3);
   EXPECT_EQ(CheckGradients(model.get(), parameters, examples.training_batch()),
             absl::OkStatus());
-  // So that something was dropped.
+  // Checks that something was dropped.
   const auto in_training =
       model->ComputeGradients(Spans(parameters), examples.training_batch(),
                               [](int, absl::Span<const float>) {});
@@ -575,7 +575,8 @@ TEST_F(SequentialTest, DropoutFollowsSeedLayerAndPosition) {
   // The place counts, not the name.
   EXPECT_EQ(InTraining("layers { name: 'other' dropout { rate: 0.5 } }", 7, 3),
             y);
-  // The masks of two layers are independent: what neither drops is fourfold.
+  // The masks of two layers are independent: elements that neither drops are
+  // multiplied by 4.
   const std::vector<float> twice = InTraining(dropout + dropout, 7, 3);
   EXPECT_THAT(twice, Contains(4));
   for (int i = 0; i < 64; ++i) {
@@ -671,8 +672,8 @@ TEST_F(SequentialTest, DropoutOfNothingIsTheIdentity) {
             expected);
 }
 
-// One dense unit of one input, w = 2 and b = -1, at x = 0, 1 and 2: outputs -1,
-// 1 and 3.
+// One dense unit with one input, w = 2 and b = -1, at x = 0, 1 and 2: outputs
+// -1, 1 and 3.
 TEST_F(SequentialTest, LossesOfOneOutputByHand) {
   const Tensors parameters = {{2}, {-1}};
   const std::vector<float> inputs = {0, 1, 2};
@@ -776,7 +777,7 @@ TEST_F(SequentialTest, ReshapesExamples) {
                 "its input, whose shape is [4,4]"));
 }
 
-// Two dense units of one input, w = (1, 0) and b = (0, 1), at x = 2: outputs
+// Two dense units with one input, w = (1, 0) and b = (0, 1), at x = 2: outputs
 // (2, 1), label 1: errors (2, 0).
 TEST_F(SequentialTest, LossesOfSeveralOutputsByHand) {
   const Tensors parameters = {{1, 0}, {0, 1}};
@@ -853,8 +854,9 @@ TEST_F(SequentialTest, LastLayerComesFirst) {
 }
 
 TEST_F(SequentialTest, GradientsLeaveDuringTheBackwardPass) {
-  // The gradient of the first layer's kernel is not made yet when that of the
-  // last arrives: it still holds what an earlier pass left.
+  // When the last layer's gradient arrives, the gradient of the first layer's
+  // kernel has not been computed yet: its memory still holds an earlier pass's
+  // values.
   auto model = MakeMlp({8, 3}, 4);
   const Tensors parameters = RandomParameters(*model);
   const Examples examples(2, 4, 3), others(3, 4, 3);
@@ -883,7 +885,7 @@ TEST_F(SequentialTest, GradientsAreMadeInTheSinksMemory) {
   const Tensors parameters = RandomParameters(*model);
   const Examples examples(6, 4, 3);
   const Tensors expected = Gradients(model.get(), parameters, examples.batch());
-  // Of the second layer's kernel there is none.
+  // There is no memory for the second layer's kernel.
   Tensors memory;
   for (const std::vector<float>& gradient : expected) {
     memory.emplace_back(gradient.size(), -1);
@@ -956,8 +958,8 @@ TEST_F(SequentialTest, GradientIsOfTheMeanLoss) {
   }
 }
 
-// But for what float16 loses, a scale that is a power of two changes no bit;
-// batch norm's statistics are no gradients.
+// Except for float16's losses, a scale that is a power of two changes no bits;
+// batch norm's statistics are not gradients.
 TEST_F(SequentialTest, TheLossScaleGoesInAndOutAgain) {
   const auto model = Make(
       "layers { dense { units: 6 } } layers { batch_norm {} }"
@@ -972,7 +974,7 @@ TEST_F(SequentialTest, TheLossScaleGoesInAndOutAgain) {
   EXPECT_EQ(Gradients(model.get(), parameters, batch), expected);
 }
 
-// With x = 1, w and v: z = w v, dz = 2 (z - label), dw = v dz, of which dz is a
+// With x = 1, w and v: z = w v, dz = 2 (z - label), dw = v dz, where dz is a
 // factor and is rounded.
 TEST_F(SequentialTest, TheLossScaleKeepsSmallGradientsInFloat16) {
   backend_ = *CpuBackend::Create({.precision = Precision::kFloat16});
@@ -994,7 +996,7 @@ TEST_F(SequentialTest, TheLossScaleKeepsSmallGradientsInFloat16) {
   EXPECT_EQ(Gradients(model.get(), smaller, batch)[0][0], 0);
   batch.loss_scale = 65536;
   EXPECT_EQ(Gradients(model.get(), smaller, batch)[0][0], 0x1p-38f);
-  // And too much of it is infinite, and no number.
+  // A scale that is too large gives infinity or NaN.
   batch.labels = labels;
   batch.loss_scale = 1 << 24;
   EXPECT_FALSE(std::isfinite(Gradients(model.get(), parameters, batch)[0][0]));
@@ -1020,7 +1022,7 @@ TEST_F(SequentialTest, SaysWhenTheLossIsNotFinite) {
     EXPECT_FALSE(forward->finite);
   }
   EXPECT_EQ(calls, 0);
-  // And goes on after it.
+  // And continues after the error.
   const auto result =
       model->ComputeGradients(Spans(good), examples.batch(), count);
   ASSERT_TRUE(result.ok());

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   if (!journal.ok()) return journal.status();
   if (journal->checkpoints().empty()) {
     return absl::NotFoundError(
-        absl::StrCat(path, ": no checkpoint is durable yet"));
+        absl::StrCat(path, ": there is no durable checkpoint yet"));
   }
   return CheckpointReader::Open(*directory, *journal->checkpoints().rbegin());
 }
@@ -44,7 +44,7 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
     if (stored == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("the job's model has a variable \"", variable.name(),
-                       "\", which the checkpoint has not: is it another "
+                       "\", which the checkpoint lacks: is it another "
                        "job's?"));
     }
     if (absl::MakeConstSpan(stored->shape()) !=

@@ -21,19 +21,19 @@
 
 namespace holdfast {
 
-// Opens a checkpoint by the path of its folder, or the newest durable one of a
-// checkpoint directory.
-// Errors: NOT_FOUND, saying what is not there; those of CheckpointReader::Open.
+// Opens the checkpoint in the folder `path`, or the newest durable one if
+// `path` is a checkpoint directory.
+// Errors: NOT_FOUND, saying what is missing; those of CheckpointReader::Open.
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     const std::string& path);
 
 // A job's model with the values of a checkpoint.
 struct CheckpointModel {
   std::unique_ptr<Model> model;
-  // Of the model's variables, in their order; the version is the checkpoint's
-  // step.
+  // The values of the model's variables, in their order; the version is the
+  // checkpoint's step.
   Parameters parameters;
-  // Of the model's tables.
+  // The rows of the model's tables.
   CheckpointRows rows;
 
   RowSource ReadRows() const {
@@ -41,18 +41,18 @@ struct CheckpointModel {
   }
 };
 
-// Makes the model of `job` for such examples and reads the values of its
-// variables and of the rows of its tables.
-// Errors: those of CreateModel and of `reader`; INVALID_ARGUMENT, with the
-// name of variable or table, when the checkpoint has not what the model needs.
+// Creates the model of `job` for such examples, and reads the values of its
+// variables and of its tables' rows.
+// Errors: those of CreateModel and of `reader`; INVALID_ARGUMENT, with the name
+// of the variable or table, when the checkpoint lacks what the model needs.
 absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                                           const proto::Job& job,
                                           const ExampleSpec& examples,
                                           const ModelRegistry& registry,
                                           Backend* backend);
 
-// The same values with matrices and kernels rounded as an export to 8-bit
-// integers rounds them (common/tensor/weight_quantization.h).
+// The values with matrices and kernels rounded as in an export to 8-bit
+// integers (common/tensor/weight_quantization.h).
 Parameters RoundedToInt8(const Parameters& parameters,
                          const std::vector<proto::Variable>& variables);
 

@@ -15,9 +15,9 @@ absl::StatusOr<CheckpointRows> CheckpointRows::Load(
     const size_t row_length = table.declared.row_length();
     const proto::EmbeddingTable* const stored = reader->FindTable(name);
     if (stored == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the job's model has a table \"", name,
-          "\", which the checkpoint has not: is it another job's?"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the job's model has a table \"", name,
+                       "\", which the checkpoint lacks: is it another job's?"));
     }
     if (stored->row_length() != row_length) {
       return absl::InvalidArgumentError(

@@ -15,27 +15,27 @@
 
 namespace holdfast {
 
-// The values of the rows of a checkpoint's embedding tables, in memory: of each
-// row its values and some 20 bytes more.
+// The values of the rows of a checkpoint's embedding tables, in memory: each
+// row takes its values and some 20 bytes more.
 //
 // Immutable, and so thread-safe.
 class CheckpointRows {
  public:
   // Reads the rows of a model's tables.
-  // Errors: INVALID_ARGUMENT, with the table's name, when the checkpoint has
-  // not what the model needs; those of `reader`.
+  // Errors: INVALID_ARGUMENT, with the table's name, when the checkpoint lacks
+  // what the model needs; those of `reader`.
   static absl::StatusOr<CheckpointRows> Load(
       CheckpointReader* reader, absl::Span<const ModelTable> tables);
 
-  // As RowSource (worker/trainer/batch_rows.h): an id without a row has its
-  // first values.
+  // A RowSource (worker/trainer/batch_rows.h): an id without a row has its
+  // initial values.
   absl::Status Read(Parameters* rows) const;
 
  private:
   struct Table {
     RowInitializer initializer;
     size_t row_length = 0;
-    // By id, the place of its row in `values`.
+    // For each id, the index of its row in `values`.
     absl::flat_hash_map<uint64_t, uint32_t> places;
     std::vector<float> values;
   };

@@ -30,7 +30,7 @@ absl::Status EvaluateAll(
     const auto result = evaluate(**next);
     const absl::Status& status = result.status();
     if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
-      // The job may have gone back behind it.
+      // The job may have been rolled back to a step before it.
       LOG(WARNING) << "a checkpoint cannot be read: " << status.message();
       if (++unread == kReadAttempts) return status;
       pause();
@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
     const Options& options, const ModelRegistry& models) {
   if (options.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(
-        "--checkpoint_dir is needed: the checkpoint directory of the ps, "
+        "--checkpoint_dir is required: the checkpoint directory of the ps, "
         "whose checkpoints an evaluator reads");
   }
   std::unique_ptr<EvaluatorTask> task(new EvaluatorTask(options, models));
@@ -83,8 +83,8 @@ absl::Status EvaluatorTask::OpenTestSet() {
   return absl::OkStatus();
 }
 
-// The ps make the directory before anybody can join them, and perhaps not much
-// earlier.
+// The ps tasks create the directory before any task can join them, perhaps only
+// shortly before.
 absl::Status EvaluatorTask::Run(Cluster* cluster) {
   const auto directory = CheckpointDirectory::OpenToRead(
       options_.checkpoint_dir, PosixFileSystem());
@@ -111,7 +111,7 @@ absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
     if (!declared.ok()) return declared.status();
     absl::Status status = ResolveFrom(*declared, &options_.job);
     if (status.ok()) status = OpenTestSet();
-    // Whatever is wrong with it, it is not the checkpoint.
+    // An error here is not about the checkpoint.
     if (!status.ok()) return absl::InvalidArgumentError(status.message());
   }
   auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),

@@ -22,17 +22,17 @@
 
 namespace holdfast {
 
-// Evaluates each checkpoint that the coordinator gives, and reports it, until
-// there are no more. One that cannot be read is asked for again after
-// `pause`, so many times in a row.
-// Errors: those of the cluster; those of `evaluate`, of which NOT_FOUND and
-// DATA_LOSS are about the checkpoint's files.
+// Evaluates each checkpoint that the coordinator names, and reports the result,
+// until there are no more. If a checkpoint cannot be read, calls `pause` and
+// asks for one again, up to kReadAttempts times in a row.
+// Errors: those of the cluster; those of `evaluate`, where NOT_FOUND and
+// DATA_LOSS mean that the checkpoint's files cannot be read.
 absl::Status EvaluateAll(
     Cluster* cluster,
     const std::function<absl::StatusOr<proto::EvaluationResult>(
         const proto::CheckpointName& name)>& evaluate,
     const std::function<void()>& pause);
-// Attempts of EvaluateAll to read a checkpoint.
+// How often EvaluateAll tries to read a checkpoint.
 inline constexpr int kReadAttempts = 10;
 
 // A task that evaluates a job's checkpoints while it runs
@@ -43,36 +43,37 @@ class EvaluatorTask {
  public:
   struct Options {
     proto::Job job;
-    // That of the ps.
+    // The ps tasks' --checkpoint_dir.
     std::string checkpoint_dir;
     DataOptions reading;
     Place place;
     DeviceOptions device;
   };
 
-  // Opens the test set, unless the job file leaves something to its training
-  // set: then the first checkpoint tells what was declared. `models` must
-  // outlive the task.
+  // Opens the test set, unless the job file leaves fields to be computed from
+  // its training set: their declared values are in the first checkpoint.
+  // `models` must outlive the task.
   // Errors: INVALID_ARGUMENT, NOT_FOUND, with the flag or the field of the job
   // that is wrong.
   static absl::StatusOr<std::unique_ptr<EvaluatorTask>> Open(
       const Options& options, const ModelRegistry& models);
 
-  // Errors: as EvaluateAll; NOT_FOUND when there is no checkpoint directory.
+  // Errors: those of EvaluateAll; NOT_FOUND when there is no checkpoint
+  // directory.
   absl::Status Run(Cluster* cluster);
 
  private:
   EvaluatorTask(const Options& options, const ModelRegistry& models)
       : options_(options), models_(models) {}
 
-  // Of options_.job.
+  // Opens the test set of options_.job.
   absl::Status OpenTestSet();
   absl::StatusOr<proto::EvaluationResult> Evaluate(
       const CheckpointDirectory& directory, const proto::CheckpointName& name);
 
   Options options_;
   const ModelRegistry& models_;
-  // Null until it is open.
+  // Null until the test set is open.
   std::unique_ptr<Dataset> test_set_;
   std::unique_ptr<Backend> backend_;
 };

@@ -34,7 +34,7 @@ namespace {
 constexpr absl::Duration kTellEvery = absl::Seconds(5);
 constexpr int64_t kDefaultBatchSize = 1000;
 
-// Logs how many examples have been read, now and then.
+// Logs from time to time how many examples have been read.
 class Progress {
  public:
   Progress(const ExampleSource* source, absl::string_view done)
@@ -47,7 +47,7 @@ class Progress {
  private:
   void Count() {
     ++read_;
-    // A look at the clock takes as long as some examples.
+    // Reading the clock takes as long as a few examples.
     if (read_ % 256 != 0) return;
     const absl::Time now = SteadyNow();
     if (now - told_ < kTellEvery) return;
@@ -62,7 +62,8 @@ class Progress {
   const HookedSource source_;
 };
 
-// The inputs of another source, with answers of 0 as a model wants them.
+// The inputs of another source, with labels or targets of 0, as the model
+// requires some.
 class Unanswered final : public ExampleSource {
  public:
   Unanswered(const ExampleSource* source, int64_t num_targets)
@@ -92,13 +93,13 @@ class Unanswered final : public ExampleSource {
   ExampleSpec spec_;
 };
 
-// Checkpoint and job: what all begins with.
+// A checkpoint and its job, which everything here needs.
 struct Opened {
   std::unique_ptr<CheckpointReader> reader;
   proto::Job job;
   std::unique_ptr<Backend> backend;
 
-  // Of checkpoints that keep no job file, nothing.
+  // Empty for checkpoints that contain no job file.
   const proto::DeclaredJob& declared() const {
     return reader->manifest().declaration().job();
   }
@@ -110,7 +111,8 @@ struct Opened {
     return declared().num_targets() > 0 ? AnswerKind::kTargets
                                         : AnswerKind::kLabels;
   }
-  // What the job is evaluated on, or else trained on.
+  // The data set that the job is evaluated on, otherwise the one that it is
+  // trained on.
   const proto::Dataset& Examples() const {
     return job.data().has_test() ? job.data().test() : job.data().train();
   }
@@ -139,8 +141,8 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
     opened.job = *declared;
     if (options.data.empty()) {
       return absl::InvalidArgumentError(
-          "a checkpoint does not say where data lie: name files with --data, "
-          "or the job file with --job");
+          "a checkpoint does not contain paths of data: name files with "
+          "--data, or the job file with --job");
     }
   }
   DeviceOptions device = options.device;
@@ -151,8 +153,8 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   return opened;
 }
 
-// The data set that is meant. With --data the format is that of the test set,
-// or, where there is none, of the training set.
+// The data set to use. With --data the format is that of the test set or, if
+// there is none, of the training set.
 absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
                                          const Opened& opened,
                                          bool has_answers) {
@@ -167,13 +169,14 @@ absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
     RemoveAnswers(&dataset);
   } else if (dataset.has_images() && dataset.images().classes().empty()) {
     return absl::InvalidArgumentError(
-        "the checkpoint is of a version that did not keep which folder is "
-        "which class: name the `classes` in the job file, and that with --job");
+        "the checkpoint was written by a version that did not record the class "
+        "of each folder: list `classes` in the job file, and name it with "
+        "--job");
   }
   return dataset;
 }
 
-// Of examples that have such inputs.
+// The number of targets for examples with such inputs.
 // Errors: those of CreateModel.
 absl::StatusOr<int64_t> NumTargets(const Opened& opened,
                                    const ExampleSpec& examples,
@@ -190,7 +193,8 @@ absl::StatusOr<int64_t> NumTargets(const Opened& opened,
   return (*model)->Outputs().count;
 }
 
-// Errors: INVALID_ARGUMENT when `found` is not what was trained on.
+// Errors: INVALID_ARGUMENT when `found` differs from what the model was trained
+// on.
 absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
   if (!opened.has_declared()) return absl::OkStatus();
   const auto& fields = opened.declared().id_fields();
@@ -217,7 +221,7 @@ absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
       "; the model was trained on ", ShapeString(trained)));
 }
 
-// Errors: INVALID_ARGUMENT when there is nothing that DatasetOf could mean.
+// Errors: INVALID_ARGUMENT when there is no data set for DatasetOf to return.
 absl::Status CheckHasData(const OfflineOptions& options, const Opened& opened) {
   if (!options.data.empty() || opened.job.data().has_test()) {
     return absl::OkStatus();
@@ -226,7 +230,7 @@ absl::Status CheckHasData(const OfflineOptions& options, const Opened& opened) {
       "the job has no test set: name files with --data");
 }
 
-// Opens what DatasetOf says, or the job's holdout.
+// Opens the data set of DatasetOf, or the job's holdout.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
     const OfflineOptions& options, const Opened& opened) {
   const proto::Data& data = opened.job.data();
@@ -335,7 +339,7 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
   if (outputs.count == 0) {
     return absl::UnimplementedError(
         absl::StrCat("the model \"", opened->job.model().registered().name(),
-                     "\" tells no outputs: it has to implement Model::Outputs "
+                     "\" returns no outputs: it must implement Model::Outputs "
                      "(worker/model/model.h)"));
   }
 

@@ -1,4 +1,4 @@
-// What is done with a job's checkpoint without a cluster: docs/evaluation.md.
+// Uses of a job's checkpoint without a cluster: docs/evaluation.md.
 #ifndef HOLDFAST_WORKER_OFFLINE_OFFLINE_H_
 #define HOLDFAST_WORKER_OFFLINE_OFFLINE_H_
 
@@ -18,32 +18,32 @@
 namespace holdfast {
 
 struct OfflineOptions {
-  // Folder of a checkpoint, or a checkpoint directory, of which the newest
-  // durable checkpoint is meant.
+  // The folder of a checkpoint, or a checkpoint directory, which stands for its
+  // newest durable checkpoint.
   std::string checkpoint;
-  // Default: the job file that the checkpoint's job was declared with, which
-  // has no paths of data.
+  // Default: the job that the checkpoint contains as declared, which has no
+  // data paths.
   std::optional<proto::Job> job;
   // Files to evaluate or predict on, as SetDataFiles takes them. Empty: the
   // job's test set.
   std::vector<std::string> data;
   DataOptions reading;
-  // Where the values are computed. The precision is the job's.
+  // Where the model is computed. The precision is the job's.
   Place place;
   DeviceOptions device;
 };
 
-// Evaluates the checkpoint's model on the data. With `int8` also with its
+// Evaluates the checkpoint's model on the data; with `int8`, also with its
 // matrices and kernels rounded to 8-bit integers.
-// Errors: INVALID_ARGUMENT when job, data and checkpoint do not fit; those of
-// the parts.
+// Errors: INVALID_ARGUMENT when job, data and checkpoint do not fit each other;
+// those of the functions that read them.
 absl::StatusOr<proto::CheckpointEvaluation> EvaluateCheckpoint(
     const OfflineOptions& options, bool int8, const ModelRegistry& models);
 
-// Writes what the checkpoint's model predicts of each example to the CSV file
-// `output` (prediction_file.h), in place of one that is there. Labels, targets
-// and weights of the data are not looked at, and need not be there.
-// Errors: as above; UNIMPLEMENTED when the model tells no outputs.
+// Writes the predictions of the checkpoint's model for each example to the CSV
+// file `output` (prediction_file.h), replacing an existing file. Labels,
+// targets and weights in the data are ignored, and may be missing.
+// Errors: as above; UNIMPLEMENTED when the model returns no outputs.
 absl::Status PredictWithCheckpoint(const OfflineOptions& options,
                                    const std::string& output,
                                    const ModelRegistry& models);

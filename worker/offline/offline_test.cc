@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::StartsWith;
 
-// Checkpoints that keep no job file, as those of scripts.
+// Checkpoints that contain no job file, such as those of scripts.
 class OfflineTest : public ::testing::Test {
  protected:
   OfflineTest() : folder_(testing::TempDir() + "/offline") {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
 
-// A cell as RFC 4180 has it.
+// Formats a cell according to RFC 4180.
 std::string Cell(const std::string& text) {
   const bool plain = text.find_first_of(",\"\r\n") == std::string::npos &&
                      !absl::StartsWith(text, " ") && !absl::EndsWith(text, " ");
@@ -38,7 +38,7 @@ std::vector<double> Softmax(absl::Span<const float> outputs) {
   return values;
 }
 
-// The names that the data have for classes or targets.
+// The names of classes or targets in the data.
 std::vector<std::string> NamesIn(const proto::Dataset& dataset) {
   const auto& folders = dataset.images().classes();
   std::vector<std::string> names(folders.begin(), folders.end());
@@ -116,7 +116,7 @@ std::string PredictionLine(const PredictionColumns& columns, int64_t example,
                                           : Cell(columns.names[predicted]));
   }
   const auto add = [&line](double value) {
-    // 9 digits tell any float32 apart.
+    // 9 digits distinguish any two float32 values.
     absl::StrAppendFormat(&line, ",%.9g", value);
   };
   switch (columns.kind) {

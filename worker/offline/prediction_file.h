@@ -15,38 +15,42 @@
 
 namespace holdfast {
 
-// What a model's outputs mean, as its loss and the data's schema say.
+// What a model's outputs mean, according to its loss and the data's schema.
 struct PredictionColumns {
   enum class Kind {
-    // Softmax makes probabilities of them, one for each class.
+    // Softmax turns them into probabilities, one for each class.
     kSoftmax,
-    // Sigmoid does, each by itself; of a single one, that of class 1.
+    // Sigmoid turns each into a probability; a single output, into that of
+    // class 1.
     kSigmoid,
-    // They are the predictions.
+    // The outputs themselves are the predictions.
     kNumbers,
   };
   Kind kind = Kind::kNumbers;
-  // Whether the outputs tell classes apart.
+  // Whether the outputs predict a class.
   bool classes = false;
-  // By output: the name of the class or target. Empty: they have none.
+  // The name of each output's class or target, indexed by output. Empty: they
+  // have no names.
   std::vector<std::string> names;
-  // The file that an example is. Null: they are no files.
+  // The file that is this example. Null if examples are not files.
   std::function<std::string(int64_t example)> file_of;
 };
 
-// Of a job whose model has so many outputs. A registered model's are numbers.
+// The columns of a job whose model has `num_outputs` outputs. A registered
+// model's outputs are kNumbers.
 PredictionColumns ColumnsOf(const proto::Job& job, int64_t num_outputs,
                             bool predict_class);
 
-// The first line of a file of predictions, and that of an example: `example`,
-// from 0; `file`, where it is one; `class`, by name where it has one; and a
-// column for each probability or number.
+// The header line of a file of predictions, and the line of an example. The
+// columns are `example`, counted from 0; `file`, if examples are files;
+// `class`, by name if classes have names; and a column for each probability or
+// number.
 std::string PredictionHeader(const PredictionColumns& columns,
                              int64_t num_outputs);
 std::string PredictionLine(const PredictionColumns& columns, int64_t example,
                            absl::Span<const float> outputs);
 
-// Writes a CSV file of predictions, which has its name once it is whole.
+// Writes a CSV file of predictions, which gets its name once it is complete.
 //
 // Thread-compatible.
 class PredictionFile {

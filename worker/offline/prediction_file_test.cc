@@ -41,7 +41,7 @@ TEST(PredictionFileTest, ClassesHaveProbabilities) {
   EXPECT_EQ(cells[1], "1");
   EXPECT_NEAR(std::atof(cells[2].c_str()), 0.25, 1e-7);
   EXPECT_NEAR(std::atof(cells[3].c_str()), 0.75, 1e-7);
-  // Of equals the first; large outputs do not overflow.
+  // The first of equal outputs is predicted; large outputs do not overflow.
   EXPECT_EQ(PredictionLine(columns, 8, {1000, 1000}), "8,0,0.5,0.5\n");
 }
 
@@ -97,7 +97,7 @@ TEST(PredictionFileTest, ExamplesThatAreFilesAreNamed) {
   EXPECT_EQ(PredictionLine(columns, 3, {2}), "3,\"a,3.png\",2\n");
 }
 
-// Above 0 it is class 1.
+// An output above 0 predicts class 1.
 TEST(PredictionFileTest, OneOutputTellsTwoClasses) {
   const PredictionColumns columns = ColumnsOf(
       Parse("model { sequential { loss { sigmoid_cross_entropy {} } } }"), 1,
@@ -147,7 +147,7 @@ TEST(PredictionFileTest, IsThereWhenItIsWhole) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str(), "example,output_0,output_1\n0,1,2\n1,3,4\n2,5,6\n");
-  // One that is given up leaves what was there.
+  // A file that is not finished leaves the existing one unchanged.
   { ASSERT_TRUE(PredictionFile::Create(path, {}, 1).ok()); }
   EXPECT_TRUE(std::ifstream(path).good());
   EXPECT_FALSE(std::ifstream(path + ".tmp").good());

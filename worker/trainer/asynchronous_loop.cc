@@ -28,8 +28,9 @@ absl::Status AsynchronousLoop::Run() {
   Tracer* const tracer = context_.tracer();
   size_t turn = 0;
   for (;; turn = (turn + 1) % slots_.size()) {
-    // Before the ticket: the worker may hold one more than pipeline_depth, and
-    // a push that has failed says more than a ticket that does not come.
+    // Finished before the ticket: the worker may hold one more than
+    // pipeline_depth, and the error of a failed push says more than a ticket
+    // that does not arrive.
     absl::Status status = Finish(&slots_[turn]);
     if (!status.ok()) return status;
     const OneTicket ticket = AwaitTicket();
@@ -75,7 +76,7 @@ absl::Status AsynchronousLoop::LookAhead() {
   }
   if (!request_->WaitUntilDone(absl::InfinitePast())) return absl::OkStatus();
   next_ticket_ = request_->Await(context_.StepDeadline());
-  // What is wrong with it is told when it is due.
+  // An error is returned when the ticket is due.
   if (!next_ticket_->ok() || !(*next_ticket_)->has_value()) {
     return absl::OkStatus();
   }
@@ -93,7 +94,7 @@ const TableBags* AsynchronousLoop::NextBags() {
 absl::Status AsynchronousLoop::Pull(const TableBags* bags) {
   if (ahead_.has_value()) {
     const absl::Status status = ahead_->Take(&now_);
-    // Not before, as its memory is used again.
+    // Not before Take, because it reuses the memory of the values.
     AskForTicket();
     return status;
   }
@@ -109,8 +110,8 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
-  // Which rows are to be pulled is known by the batch; what pulls ahead has
-  // looked at that before it is taken here.
+  // The rows to pull are known from the batch; PullAhead has looked at the
+  // batch before it is taken here.
   const bool pulls_with_batch = context_.has_tables() && !ahead_.has_value();
   if (!pulled_ && !pulls_with_batch) {
     status = Pull(nullptr);

@@ -17,26 +17,27 @@
 
 namespace holdfast {
 
-// Trains ticket by ticket (docs/protocol/asynchronous.md), until there are
-// none:
+// Trains ticket by ticket (docs/protocol/asynchronous.md), until there are no
+// more tickets:
 //
-//   1. Until fewer than pipeline_depth of the worker's pushes are on their way,
-//      waits for the oldest of them.
-//   2. Takes the ticket that was requested a round before, has its batch read,
-//      and requests the next ticket, so that it is there when it is needed.
+//   1. Waits for the worker's oldest pending push until fewer than
+//      pipeline_depth pushes are pending.
+//   2. Takes the ticket that was requested in the round before, begins to read
+//      its batch, and requests the next ticket, so that it has arrived when it
+//      is needed.
 //   3. Pulls the newest version of each shard.
-//   4. Computes the gradient, of which each variable's leaves as soon as it is
-//      ready, and has the push applied. What is not finite is applied with 0
-//      examples: it changes nothing, but its place in the worker's order is
-//      taken.
+//   4. Computes the gradient, each variable's part of which is sent as soon as
+//      it is ready, and has the push applied. A gradient that is not finite is
+//      applied with 0 examples: it changes nothing, but takes its place in the
+//      order of the worker's pushes.
 //
-// With a depth of 1 the pull follows the push, and finds it applied; without a
-// bound on staleness it goes with it, in one exchange. Behind a bound the
-// ticket comes first: the values must hold all that was booked before it was
-// given. With more depth the pushes travel while the next gradient is computed:
-// their memory is then the loop's own, one gradient for each, since that of the
-// model is written again in the next computation, when parts of the push may
-// still have to be sent.
+// With a depth of 1 the pull follows the push, and sees it applied; without a
+// bound on staleness both are one exchange. With a bound the ticket must come
+// first: the values must include all that was booked before the ticket was
+// given. With a greater depth, pushes are sent while the next gradient is
+// computed. Their gradients are then copied to the loop's own memory, one for
+// each push, because the next computation overwrites the model's while parts of
+// the push may still have to be sent.
 //
 // Thread-compatible.
 class AsynchronousLoop {
@@ -45,40 +46,41 @@ class AsynchronousLoop {
     // At least 1.
     uint32_t pipeline_depth = 1;
     bool has_bound = false;
-    // The most pushes that all workers may have booked while a request for a
-    // ticket waits.
+    // The maximum number of pushes that all workers together may have booked
+    // while a request for a ticket waits.
     uint64_t longest_wait = 1;
   };
 
   // `context` must outlive the loop.
   AsynchronousLoop(TrainingContext* context, const Options& options);
 
-  // Trains until the job is DONE. Rows of embedding tables come with the
-  // values, where the next ticket and its batch are known by then; otherwise
-  // they are pulled when they are needed. Errors: those of TrainingContext,
-  // Cluster, GradientComputer, BatchPipeline.
+  // Trains until the job is DONE. Rows of embedding tables are pulled with the
+  // values if the next ticket and its batch are known by then; otherwise when
+  // they are needed. Errors: those of TrainingContext, Cluster,
+  // GradientComputer, BatchPipeline.
   absl::Status Run();
 
  private:
-  // A push that was begun and not finished, or the place for one.
+  // A push that was begun and not finished, or a free slot for one.
   struct Slot {
-    std::string name;  // of the push, for messages
+    std::string name;  // the push's, for messages
     GradientComputer::Kept gradient;
-    // Ends before what it sends.
+    // Must be destroyed before `gradient`, which it sends.
     std::unique_ptr<Cluster::Push> push;
   };
 
   using OneTicket = absl::StatusOr<std::optional<Ticket>>;
 
-  // The ticket that was asked for; nothing: there are no more.
+  // Waits for the requested ticket; nullopt if there are no more.
   OneTicket AwaitTicket();
-  // Asks for the one behind it.
+  // Requests the ticket after it.
   void AskForTicket();
-  // With tables: has the batch of the next ticket made, if that has come.
+  // With tables: begins to make the batch of the next ticket, if that has
+  // arrived.
   absl::Status LookAhead();
-  // The ids of that batch, where they are known.
+  // The ids of that batch; null if they are not known.
   const TableBags* NextBags();
-  // Has now_ have values for a batch with these ids.
+  // Makes now_ have the values for a batch with these ids.
   absl::Status Pull(const TableBags* bags);
   absl::Status TrainTicket(const Ticket& ticket, Slot* slot);
   // Waits until the push in the slot, if there is one, is applied.
@@ -91,18 +93,18 @@ class AsynchronousLoop {
     return options_.pipeline_depth == 1 && !options_.has_bound;
   }
 
-  // For the ticket behind the one in hand; and that, where it has come before
-  // it is due.
+  // The request for the ticket after the current one; and that ticket, if it
+  // arrived before it was needed.
   std::unique_ptr<Cluster::TicketRequest> request_;
   std::optional<OneTicket> next_ticket_;
 
   Parameters now_;
-  // They have come with the last push.
+  // Whether now_ was pulled with the last push.
   bool pulled_ = false;
-  // With tables, where pushes travel while the next gradient is computed: in
-  // place of request_ and of pulls here.
+  // With tables, if pushes are sent while the next gradient is computed:
+  // replaces request_ and the pulls of this class.
   std::optional<PullAhead> ahead_;
-  // Used in turn: that of the next push is free, or holds the oldest.
+  // Used in turn: the slot of the next push is free, or holds the oldest push.
   std::vector<Slot> slots_;
 };
 

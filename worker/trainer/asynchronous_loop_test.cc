@@ -24,7 +24,8 @@ using ::testing::Pair;
 
 class AsynchronousLoopTest : public TrainerTestBase {
  protected:
-  // Pushes begun and not yet found applied, at most.
+  // The maximum number of pushes that were begun and not yet seen to be
+  // applied.
   int MostInFlight() const {
     int in_flight = 0, most = 0;
     for (const std::string& call : cluster_->calls()) {
@@ -42,11 +43,11 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
   EXPECT_THAT(
       cluster_->calls(),
       ElementsAre("await variables", "take ticket #1", "await ticket #1",
-                  // The next one is there when it is needed.
+                  // The next ticket has arrived when it is needed.
                   "take ticket #2", "pull 0", "await pull 0",
-                  // The last layer's gradient leaves first.
+                  // The last layer's gradient is sent first.
                   "push #1 of ticket 1 at 0", "add 1", "add 0",
-                  // The pull goes with the push, and finds it applied.
+                  // The pull is sent with the push, and sees it applied.
                   "apply #1: 8 examples", "await applied #1", "pull 0",
                   "await pull 0", "await ticket #2", "take ticket #3",
                   "push #2 of ticket 4 at 1", "add 1", "add 0",
@@ -63,7 +64,7 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
   EXPECT_THAT(cluster_->overwritten(), IsEmpty());
 }
 
-// What was booked before the ticket was given must be in the values.
+// The values must include all that was booked before the ticket was given.
 // As in synchronous_loop_test.cc: here the phases are three tickets, the last
 // of which says that there are no more, the first version, and of each of two
 // pushes input, computation, push and verdict.
@@ -140,7 +141,7 @@ TEST_F(AsynchronousLoopTest, NextGradientIsComputedWhileAPushTravels) {
           "push #1 of ticket 0 at 0", "add 1", "add 0", "apply #1: 8 examples",
           "await ticket #2", "take ticket #3", "pull 0", "await pull 0",
           "push #2 of ticket 1 at 0", "add 1", "add 0", "apply #2: 8 examples",
-          // Two are on their way: the oldest is waited for.
+          // Two are pending: the oldest is waited for.
           "await applied #1", "await ticket #3", "take ticket #4", "pull 0",
           "await pull 0", "push #3 of ticket 2 at 1", "add 1", "add 0",
           "apply #3: 8 examples", "await applied #2", "await ticket #4",
@@ -161,8 +162,8 @@ TEST_F(AsynchronousLoopTest, WaitsForAllPushesInOrderWhenItIsDone) {
                   "await applied #4", "await applied #5"));
 }
 
-// FakeModel computes each gradient in the same memory; those of two versions
-// differ.
+// FakeModel computes each gradient in the same memory, with different values
+// for each version.
 TEST_F(AsynchronousLoopTest, GradientsStayUntilTheyAreApplied) {
   for (const uint32_t depth : {1, 2, 3, 7}) {
     for (const uint32_t micro_batches : {1, 2}) {
@@ -214,7 +215,7 @@ TEST_F(AsynchronousLoopTest, TellsTheClipFactor) {
 
 TEST_F(AsynchronousLoopTest, EndsWhenItIsShutOut) {
   const std::map<proto::Verdict, std::string> kCases = {
-      {proto::FENCED, "the push for ticket 1 was shut out"},
+      {proto::FENCED, "the push for ticket 1 was fenced"},
       {proto::ABORTED, "the push for ticket 1 was dropped"},
       {proto::VERDICT_UNSPECIFIED, "the push for ticket 1 got no verdict"}};
   for (const uint32_t depth : {1, 2}) {
@@ -276,7 +277,7 @@ TEST_F(AsynchronousLoopTest, EvaluatesWhenSoManyTicketsAreSpent) {
 }
 
 TEST_F(AsynchronousLoopTest, EveryShardMustHaveAppliedAll) {
-  // The last has nothing to train on one of its shards.
+  // The last case has nothing to train on one of its shards.
   const std::vector<std::pair<std::vector<uint64_t>, absl::StatusCode>> kCases =
       {{{5, 5}, absl::StatusCode::kOk},
        {{5, 4}, absl::StatusCode::kInternal},
@@ -319,8 +320,8 @@ TEST_F(AsynchronousLoopTest, BoundLetsARequestWaitLonger) {
             absl::Seconds(121));
 }
 
-// Ticket 2, which is out when the roll-back comes, and 0, which was spent, are
-// handed out again.
+// Ticket 2, which is taken when the roll-back comes, and 0, which was spent,
+// are handed out again.
 TEST_F(AsynchronousLoopTest, GoesOnWithTheTicketsOfTheRestoredState) {
   for (const uint32_t depth : {1, 2, 3}) {
     for (const char* const call :

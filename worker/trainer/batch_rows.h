@@ -15,28 +15,29 @@
 
 namespace holdfast {
 
-// Reads the rows that `rows` wants (Parameters::WantRows), of whatever version
-// it is that reads them.
+// Reads the rows that `rows` wants (Parameters::WantRows), of the version that
+// the source chooses.
 using RowSource = std::function<absl::Status(Parameters* rows)>;
 
-// The fields of each of a model's tables, as whoever makes batches takes them.
+// The fields of each of a model's tables, as BatchPipeline and
+// SequentialBatches take them.
 std::vector<std::vector<int>> FieldsOf(const Model& model);
 
-// Brings batches the rows of embedding tables that they have.
+// Gives batches the rows of embedding tables that their ids name.
 //
 // Thread-compatible.
 class BatchRows {
  public:
-  // Of a model with so many tables.
+  // For a model with `num_tables` tables.
   explicit BatchRows(size_t num_tables) : num_tables_(num_tables) {}
 
-  // Has the next pull into `values` read the rows of a batch with these ids,
-  // and no others; null: none.
+  // Makes the next pull into `values` read the rows of a batch with these ids,
+  // and no others; if null, no rows.
   void Want(const TableBags* bags, Parameters* values) const;
 
-  // Has `batch` have its rows: those of `at`, where a pull has brought all of
-  // them, or else what `read` reads. They stay as long as those of `at`, and
-  // until the next call. Does nothing without tables.
+  // Gives `batch` its rows: those in `at`, if a pull has read all of them into
+  // it, otherwise those that `read` returns. They stay valid as long as those
+  // in `at`, and at most until the next call. Does nothing without tables.
   // Errors: those of `read`; INVALID_ARGUMENT when the batch has no ids.
   absl::Status Bring(const Parameters& at, const RowSource& read, Batch* batch);
 
@@ -44,7 +45,7 @@ class BatchRows {
   bool AreIn(const TableBags& bags, const Parameters& values) const;
 
   const size_t num_tables_;
-  // What is read alone.
+  // The rows that `read` has read.
   Parameters alone_;
   std::vector<absl::Span<const float>> rows_;
 };

@@ -14,8 +14,8 @@ namespace {
 // EmbeddingTable.max_rows_per_push.
 constexpr double kMaxRowsPerPush = 1e9;
 
-// Tests what a ps would refuse only once the job is declared there, while it
-// still is the user's mistake alone. The rules are those of the ps
+// Checks what a ps would otherwise refuse only when the job is declared, while
+// it still is only the user's mistake. The rules are those of the ps
 // (docs/protocol/tables.md, "Declaration").
 absl::Status CheckTable(const proto::EmbeddingTable& table,
                         const proto::Optimizer& optimizer) {
@@ -32,12 +32,12 @@ absl::Status CheckTable(const proto::EmbeddingTable& table,
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "table \"", table.name(),
-          "\": its optimizer, which by default is the job's, is to be sgd, "
+          "\": its optimizer, which by default is the job's, must be sgd, "
           "momentum, adagrad, adam or ftrl"));
   }
   if (table.row_wise() && !optimizer.has_adagrad()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "table \"", table.name(), "\": row_wise is for adagrad alone"));
+        "table \"", table.name(), "\": row_wise is only for adagrad"));
   }
   return absl::OkStatus();
 }
@@ -58,13 +58,13 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     if (variables[i].initializer().has_given()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the model's variable \"", variables[i].name(),
-          "\": its first values cannot be given in ps_worker, but by a worker "
+          "\": ps_worker cannot give its initial values, only a worker "
           "of your own (client/cluster.h); or choose another initializer"));
     }
     proto::Variable& variable = *declaration.add_variables();
     variable = variables[i];
     variable.set_optimizer(0);
-    // What is averaged travels as it is.
+    // Moving averages are not compressed.
     if (job.compression_size() > 0 && !variable.has_moving_average()) {
       *variable.mutable_compression() = (*compression)[i];
     }
@@ -112,10 +112,9 @@ absl::Status AddTables(const proto::Job& job,
     int64_t ids = 0;
     for (const int field : table.fields) {
       if (field < 0 || field >= static_cast<int>(examples.id_fields.size())) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("table \"", declared.name(),
-                         "\": the model wants the ids of field ", field,
-                         "; the examples have ", examples.id_fields.size()));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "table \"", declared.name(), "\": the model uses the ids of field ",
+            field, "; the examples have ", examples.id_fields.size()));
       }
       ids += examples.id_fields[field].max_ids;
     }

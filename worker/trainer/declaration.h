@@ -15,27 +15,27 @@
 
 namespace holdfast {
 
-// What the chief declares for `job`: the model's `variables`, all changed by
-// the job's optimizer; the consistency and whose examples are whose, as
-// resolved for the cluster; the length in steps, and in tickets, over
+// What the chief declares for `job`: the model's `variables`, all updated by
+// the job's optimizer; the consistency and the assignment of examples, as
+// resolved for the cluster; the length in steps, and in tickets, for
 // `num_examples`.
-// Errors: INVALID_ARGUMENT for a variable whose first values are `given`, which
-// no model can; those of ResolveCompression.
+// Errors: INVALID_ARGUMENT for a variable whose initializer is `given`, which
+// models cannot use; those of ResolveCompression.
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples);
 
-// Adds the model's embedding tables to a declaration made so, and the
-// optimizers that are their own. A table that does not say how many rows a push
-// has at most gets as many as a batch may have ids in its fields. Errors:
-// INVALID_ARGUMENT, with the table's name, for fields that the examples have
-// not, and for an initializer or an optimizer that a table cannot have.
+// Adds the model's embedding tables, with their own optimizers, to the result
+// of MakeDeclaration. A table that does not limit the rows of a push gets the
+// number of ids that a batch can have in its fields as its limit. Errors:
+// INVALID_ARGUMENT, with the table's name, for fields that the examples do not
+// have, and for an initializer or an optimizer that a table cannot have.
 absl::Status AddTables(const proto::Job& job,
                        absl::Span<const ModelTable> tables,
                        const ExampleSpec& examples,
                        proto::Declaration* declaration);
 
-// Declaration.job of a `job` that trains on such examples.
+// Returns the Declaration.job of a `job` that trains on such examples.
 proto::DeclaredJob DeclareJob(const proto::Job& job,
                               const ExampleSpec& examples);
 

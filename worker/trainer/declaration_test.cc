@@ -164,7 +164,7 @@ TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
   EXPECT_EQ(declaration.variables(0).compression().ShortDebugString(),
             "push: TOP_K top_k: 0.1 pull: FLOAT16");
   EXPECT_EQ(declaration.variables(1).compression().ShortDebugString(), "");
-  // What is averaged travels as it is.
+  // Moving averages are not compressed.
   job.mutable_compression(0)->set_variables(".*");
   std::vector<proto::Variable> variables = Variables();
   variables[1].mutable_moving_average()->set_momentum(0.5f);
@@ -176,8 +176,8 @@ TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
   job.mutable_compression(0)->set_variables("v");
   EXPECT_EQ(
       MakeDeclaration(job, Variables(), {.total = 1}, 1000).status().message(),
-      "compression[0].variables: \"v\" is the whole name of no variable; "
-      "there are w, b");
+      "compression[0].variables: \"v\" is not the whole name of any variable; "
+      "the variables are w, b");
 }
 
 TEST(DeclareJobTest, TellsTheJobFileAndItsExamples) {
@@ -195,7 +195,7 @@ TEST(DeclareJobTest, TellsTheJobFileAndItsExamples) {
   const auto declared = DeclaredJobFile(declaration);
   ASSERT_TRUE(declared.ok()) << declared.status();
   EXPECT_EQ(declared->name(), "example");
-  // Where data lie and how many tasks run is each machine's own.
+  // Paths of data and the number of local tasks are each machine's own.
   EXPECT_TRUE(declared->data().train().has_npy());
   EXPECT_EQ(declared->data().train().npy().inputs(), "");
   EXPECT_FALSE(declared->has_local());
@@ -222,7 +222,7 @@ TEST(MakeDeclarationTest, AModelHasNoFirstValuesToGive) {
       << status;
 }
 
-// Of one table, which has the rows of the second of two fields.
+// The declaration of a job with one table, for the second of two fields.
 proto::Declaration WithTable(const std::string& declared,
                              const std::string& optimizer,
                              absl::Status* status) {
@@ -260,7 +260,7 @@ TEST(AddTablesTest, WhatAPsWouldRefuseIsRefusedBefore) {
   EXPECT_THAT(error("name: 't' row_length: 2 initializer { glorot {} }", sgd),
               HasSubstr("table \"t\": glorot and he"));
   EXPECT_THAT(error(std::string(kTable) + "row_wise: true", sgd),
-              HasSubstr("table \"t\": row_wise is for adagrad"));
+              HasSubstr("table \"t\": row_wise is only for adagrad"));
   EXPECT_THAT(error(kTable, "optimizer { learning_rate: 1 rmsprop {} }"),
               HasSubstr("table \"t\": its optimizer"));
 }

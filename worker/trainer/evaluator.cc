@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kDefaultBatchSize = 1000;
 
-// What a model tells of batches itself, taken together.
+// The sums of the models' own results over batches.
 class BatchSums {
  public:
   void Add(const BatchResult& result) {
@@ -75,7 +75,7 @@ absl::StatusOr<EvaluationScores> EvaluateOn(
       MakeScores(config, outputs, test_set.num_examples());
   for (;;) {
     if (cancelled != nullptr && *cancelled) {
-      return absl::CancelledError("evaluation was given up");
+      return absl::CancelledError("the evaluation was abandoned");
     }
     absl::StatusOr<Batch> batch = batches.Next();
     if (!batch.ok()) return batch.status();
@@ -90,7 +90,7 @@ absl::StatusOr<EvaluationScores> EvaluateOn(
     const int64_t expected = batch->size() * outputs.count;
     if (static_cast<int64_t>(result->outputs.size()) != expected) {
       return absl::InternalError(absl::StrCat(
-          "the model told ", result->outputs.size(), " outputs of ",
+          "the model returned ", result->outputs.size(), " outputs for ",
           batch->size(), " examples; it has ", outputs.count, " for each"));
     }
     for (const std::unique_ptr<Score>& score : scores) {

@@ -24,11 +24,12 @@
 
 namespace holdfast {
 
-// Evaluates `model` at `parameters` on every example of `test_set`, as many at
-// a time as `config` says, 1000 by default, and makes the scores that it asks
-// for (CheckScores). `read_rows` reads rows of embedding tables, and may be
-// empty for a model without. Errors: those of the model, of the sources and of
-// the scores; CANCELLED once `cancelled`, which may be null, is true.
+// Evaluates `model` at `parameters` on every example of `test_set`, in batches
+// of the size in `config`, 1000 by default, and computes the scores that
+// `config` asks for (CheckScores). `read_rows` reads rows of embedding tables,
+// and may be empty for a model without tables. Errors: those of the model, of
+// the sources and of the scores; CANCELLED once `cancelled`, which may be null,
+// is true.
 absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
                                             const proto::Evaluation& config,
                                             const Parameters& parameters,
@@ -36,49 +37,50 @@ absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
                                             Model* model,
                                             const std::atomic<bool>* cancelled);
 
-// For the log: the step, the loss, and what else `result` holds.
+// For the log: the step, the loss, and the other scores in `result`.
 std::string DescribeEvaluation(const proto::EvaluationResult& result);
 
-// Evaluates versions of the parameters while training goes on: on a thread of
-// its own, with a model of its own, one at a time. A version is pinned, read,
-// and evaluated on the test set; the result goes to the cluster and to the log.
+// Evaluates versions of the parameters during training: on its own thread, with
+// its own model, one at a time. A version is pinned, read, and evaluated on the
+// test set; the result goes to the cluster and to the log.
 //
-// Start, Finish and Drop are for one thread.
+// Start, Finish and Drop must be called by one thread.
 class Evaluator {
  public:
   struct Options {
-    // What is told, and how many examples are evaluated at once.
+    // The scores, and the batch size.
     proto::Evaluation config;
-    // For what is asked of the cluster: pin, read, report.
+    // For each call to the cluster: pin, read, report.
     absl::Duration call_timeout = absl::Seconds(330);
-    // How long the cluster keeps a pinned version that is not let go. Until
-    // then it may cost a copy of the parameters there. At most an hour.
+    // How long the cluster keeps a pinned version that is not released. Until
+    // then it may take memory for a copy of the parameters there. At most an
+    // hour.
     absl::Duration hold = absl::Minutes(10);
-    // As Trainer::Parts.
+    // As in Trainer::Parts.
     HostMemory* host_memory = nullptr;
   };
 
-  // The arguments must outlive the evaluator; `model` is used by no one else.
+  // The arguments must outlive the evaluator; nothing else may use `model`.
   Evaluator(Cluster* cluster, Model* model, const ExampleSource* test_set,
             const Clock* clock, const Options& options);
-  // Gives up what is under way.
+  // Abandons the evaluation under way.
   ~Evaluator();
 
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  // Pins the newest version and begins to evaluate it, once the evaluation
-  // before it has ended. Errors: those of Finish; those of Cluster::PinVersion.
+  // Waits for the previous evaluation, then pins the newest version and begins
+  // to evaluate it. Errors: those of Finish; those of Cluster::PinVersion.
   absl::Status Start(absl::Time deadline);
 
-  // Waits for the evaluation under way, if there is one, and says how it went.
-  // Errors: DEADLINE_EXCEEDED when it has not ended; those of the evaluation,
-  // which are told once.
+  // Waits for the evaluation under way, if there is one, and returns its
+  // status. Errors: DEADLINE_EXCEEDED when it has not ended by `deadline`;
+  // those of the evaluation, each of which is returned once.
   absl::Status Finish(absl::Time deadline);
 
-  // Gives up the evaluation under way, of a version that was rolled back, with
-  // whatever it has come to. Waits for the forward pass that it is in; calls to
-  // the cluster fail by themselves then.
+  // Abandons the evaluation under way, whose version was rolled back, and its
+  // result. Waits for its current forward pass; its calls to the cluster fail
+  // by themselves after a roll-back.
   void Drop();
 
  private:
@@ -90,7 +92,7 @@ class Evaluator {
   const Clock* const clock_;
   const Options options_;
   std::atomic<bool> cancelled_ = false;
-  // Used by the strand alone; kept for its memory.
+  // Used by the strand alone. Kept to reuse the memory.
   Parameters parameters_;
 
   absl::Mutex mutex_;

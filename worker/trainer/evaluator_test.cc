@@ -73,7 +73,7 @@ TEST(EvaluateOnTest, MakesTheScoresThatAreAskedFor) {
   ASSERT_EQ(scores->by_class.size(), 2);
   EXPECT_THAT(scores->by_class[0].predicted(), ElementsAre(1, 4));
   EXPECT_THAT(scores->by_class[1].predicted(), ElementsAre(0, 5));
-  // Nobody asked.
+  // No scores were asked for.
   EXPECT_EQ(model.outputs_told, 3);
   EXPECT_TRUE(EvaluateOn(examples, {}, parameters, {}, &model, nullptr).ok());
   EXPECT_EQ(model.outputs_told, 3);
@@ -155,7 +155,7 @@ TEST_F(EvaluatorTest, DropsWhatIsUnderWay) {
   releaser.Post([&] { go_on.Notify(); });
   evaluator.Drop();
   EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
-  // The next one runs to its end.
+  // The next evaluation runs to its end.
   EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
   EXPECT_THAT(evaluator.Finish(kNoDeadline).message(),
               HasSubstr("rolled back"));

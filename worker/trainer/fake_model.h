@@ -13,12 +13,12 @@
 
 namespace holdfast {
 
-// A model with variables a [2] and b [3], made for FakeCluster, where all
-// values are the version: its loss is the version, and the gradients are the
-// version for b, which comes first, and minus the version for a. In an
-// evaluation an example is right when its label is the version, or, where it
-// predicts a number, wrong by the distance of the two. Its one output is the
-// first input value.
+// A model with variables a [2] and b [3] for FakeCluster, where all values
+// equal the version: its loss is the version, and the gradients are the version
+// for b, which comes first, and minus the version for a. In an evaluation an
+// example is correct when its label is the version or, if the model predicts a
+// number, its error is the distance of the two. Its one output is the first
+// input value.
 //
 // Thread-compatible.
 class FakeModel final : public Model {
@@ -32,23 +32,25 @@ class FakeModel final : public Model {
     // ... computing gradients is an error.
     int64_t error = -1;
   } at;
-  // Order: whether it predicts a number, not a class.
+  // Order: whether the model predicts a number instead of a class.
   bool predicts_number = false;
-  // Order: whether it has a table "t" of two values a row, of field 0. The
-  // gradient of its rows is the number of the batch's uses of each, twice.
+  // Order: whether the model has a table "t" of two values per row for field 0.
+  // Both values of a row's gradient are the number of the batch's uses of the
+  // row.
   bool has_table = false;
   // Called in each evaluation, with the version.
   std::function<void(int64_t version)> on_evaluate;
   // Called in each computation of gradients, with the version.
   std::function<void(int64_t version)> on_compute;
 
-  // The first input value of each batch that gradients were computed of.
+  // The first input value of each batch for which gradients were computed.
   std::vector<float> first_inputs;
-  // The loss scale of each.
+  // The loss scale of each of these batches.
   std::vector<float> loss_scales;
-  // With a table: the values of the rows of each batch, be it evaluated.
+  // With a table: the values of the rows of each batch, including evaluated
+  // ones.
   std::vector<std::vector<float>> rows;
-  // Evaluations whose batch wanted the outputs.
+  // The number of evaluations whose batch wanted the outputs.
   int outputs_told = 0;
 
   std::vector<proto::Variable> Variables() const override {
@@ -144,8 +146,8 @@ class FakeModel final : public Model {
   std::vector<float> t_;
 };
 
-// Examples of one value: that of example i is i, its label i mod `num_labels`;
-// and, with ids, i and i mod 10 in field 0.
+// Examples of one value: example i has the value i, the label i mod
+// `num_labels` and, with ids, the ids i and i mod 10 in field 0.
 class FakeExamples final : public ExampleSource {
  public:
   FakeExamples(int64_t num_examples, int32_t num_labels)
@@ -153,10 +155,10 @@ class FakeExamples final : public ExampleSource {
     spec_.shape = {1};
   }
 
-  // Order: they have ids.
+  // Order: the examples have ids.
   void GiveIds() { spec_.id_fields = {{"f", 2}}; }
 
-  // Order: what reading any example comes to.
+  // Order: the result of reading any example.
   absl::Status error;
 
   int64_t num_examples() const override { return num_examples_; }

@@ -10,10 +10,10 @@
 namespace holdfast {
 namespace {
 
-// The loops below go by pointers: the test of a Span's operator[] keeps GCC
-// from vectorising them.
+// The loops below use pointers: the check in Span's operator[] keeps GCC from
+// vectorising them.
 
-// sum = weight x part, which are of one size.
+// sum = weight x part, which have the same size.
 void SetTo(float weight, absl::Span<const float> part, absl::Span<float> sum) {
   const float* const in = part.data();
   float* const out = sum.data();
@@ -27,9 +27,9 @@ void Add(float weight, absl::Span<const float> part, absl::Span<float> sum) {
   for (size_t i = 0; i < part.size(); ++i) out[i] += weight * in[i];
 }
 
-// The batch in `parts` ranges that are computed one after the other: the
-// next one of each is the range behind it, and that of the last the first of
-// the batch's next.
+// Cuts the batch into `parts` ranges that are computed one after the other: the
+// next batch of each range is the range after it, and that of the last range is
+// the first range of the batch's next.
 std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts,
                              std::vector<TableBags>* bags) {
   std::vector<Batch> cut = CutBatch(batch, parts);
@@ -82,7 +82,7 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
   const auto memory_of_push = [&](size_t place) {
     return is_row(place) ? absl::Span<float>() : push->Memory(place);
   };
-  // Where the whole gradient is to be.
+  // Where the whole gradient is written.
   const auto place_of = [&](size_t place) {
     const absl::Span<float> memory = memory_of_push(place);
     if (!memory.empty()) return memory;

@@ -16,39 +16,39 @@
 
 namespace holdfast {
 
-// Computes gradients of a job's batches and hands them to pushes.
+// Computes the gradients of a job's batches and hands them to pushes.
 //
-// A gradient is, by place, that of a variable or, behind the variables, of the
-// rows of a table.
+// A gradient's index is that of its variable; the indices after the variables
+// are for the rows of the tables.
 //
 // Thread-compatible.
 class GradientComputer {
  public:
   struct Options {
-    // Parts that a batch is computed in. More take less memory in the model;
-    // from 2 on the gradient is summed in memory of its own.
+    // The number of parts in which a batch is computed. More take less memory
+    // in the model; from 2 on, the gradient is summed in separate memory.
     uint32_t micro_batches = 1;
-    // Of the norm over all variables but those that are averaged. Absent: it is
-    // not clipped.
+    // The limit of the gradient's norm over all variables except moving
+    // averages. Absent: the gradient is not clipped.
     std::optional<float> max_global_norm;
   };
 
-  // A gradient of its own memory, by variable and, behind those, by table; and
-  // the ids of each table's rows.
+  // A gradient in its own memory, indexed by variable and, after the variables,
+  // by table; and the ids of each table's rows.
   struct Kept {
     std::vector<std::vector<float>> gradients;
     std::vector<std::vector<uint64_t>> ids;
   };
 
   struct Result {
-    // Behind the gradient. 0: there is nothing to give, and what was handed to
-    // the push must not count.
+    // The number of examples in the gradient. 0: there is nothing to
+    // contribute, and what was handed to the push must not count.
     uint64_t examples = 0;
     // Mean over the examples.
     double loss = 0;
-    // The gradient is to be multiplied by this.
+    // The factor by which the gradient must be multiplied.
     float clip_factor = 1;
-    // What was not a finite number: "the loss", "a gradient". Empty: nothing.
+    // What was not finite: "the loss", "a gradient". Empty: nothing.
     absl::string_view not_finite;
   };
 
@@ -56,29 +56,31 @@ class GradientComputer {
   GradientComputer(Model* model, const Options& options);
 
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
-  // `at` and the batch's rows, and hands that of each variable and table to
-  // `push` as soon as it is ready.
+  // the values `at` and the batch's rows, and hands the gradient of each
+  // variable and table to `push` as soon as it is ready.
   //
-  // A gradient lies in the push's own memory where there is some, in which the
-  // model writes it if it can. What else the push was handed stays as it is
-  // until the next call; with `keep`, whatever is computed next, as long as
-  // nobody else touches `keep`. That is a copy of a gradient that is computed
-  // in one part, which costs no copy otherwise. Errors: those of the model,
-  // of Push::Add and of Push::AddRows.
+  // A gradient is in the push's own memory if the push has some; the model
+  // writes it there if it can. Other gradients that the push was given stay
+  // unchanged until the next call; with `keep`, as long as `keep` is not
+  // touched, whatever is computed next. With `keep`, a gradient that is
+  // computed in one part is copied, which it is not otherwise.
+  // Errors: those of the model, of Push::Add and of Push::AddRows.
   absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
                                  Cluster::Push* push, Kept* keep = nullptr);
 
  private:
   Model* const model_;
   const Options options_;
-  // By variable, whether its gradient counts in the norm.
+  // Indexed by variable: whether its gradient counts in the norm.
   std::vector<bool> is_in_norm_;
   std::vector<ModelTable> tables_;
-  // Of micro-batches, where they are not to be kept and the push has no memory.
+  // The sums over micro-batches, if there is no `keep` and the push has no
+  // memory.
   Kept sums_;
-  // Likewise, their ids.
+  // The ids of the micro-batches.
   std::vector<TableBags> part_bags_;
-  // By variable and table, of the gradient that is being computed.
+  // Indexed by variable and table: the squared norms of the gradient that is
+  // being computed.
   std::vector<double> squares_;
 };
 

@@ -82,11 +82,11 @@ TEST(CutBatchTest, TellsWhatComesNext) {
   EXPECT_THAT(parts[0].next_positions, ElementsAre(80, 90));
   EXPECT_THAT(parts[1].next_inputs, ElementsAre(50, 51, 60, 61));
   EXPECT_THAT(parts[1].next_positions, ElementsAre(100, 110));
-  // As the next batch will be cut.
+  // Cut as the next batch will be.
   parts = CutBatch(batch, 3);
   EXPECT_THAT(parts[0].next_positions, ElementsAre(80, 90));
   EXPECT_THAT(parts[2].next_positions, ElementsAre(110));
-  // Which may be shorter.
+  // The next batch may be shorter.
   batch.next_inputs = batch.next_inputs.first(4);
   batch.next_positions = batch.next_positions.first(2);
   parts = CutBatch(batch, 3);
@@ -102,19 +102,20 @@ TEST(CutBatchTest, TellsWhatComesNext) {
 // and of labels, that of u first; an example's loss is its label.
 class MeanModel final : public Model {
  public:
-  // Order: by the number of its computation, from 0, whose loss is NaN.
+  // Order: the number of the computation, from 0, whose loss is NaN.
   int nan_loss_at = -1;
-  // Order: what to do in place of calling the sink for u.
+  // Order: what to do instead of calling the sink for u.
   std::function<void(GradientSink)> instead;
 
   bool averages_u = false;
 
   // The sizes of the batches.
   std::vector<int64_t> sizes;
-  // The positions of those that they name as their next.
+  // The positions of the batches that they name as their next.
   std::vector<std::vector<int64_t>> next;
   std::vector<float> w;
-  // Whether there was memory for that of w, to which it was written then.
+  // Whether there was memory for the gradient of w, which was then written to
+  // it.
   bool had_memory = false;
 
   std::vector<proto::Variable> Variables() const override {
@@ -202,7 +203,7 @@ TEST_F(GradientComputerTest, HandsInTheModelsMemory) {
   EXPECT_THAT(cluster_.calls("add"), ElementsAre("add 1", "add 0"));
   EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(60, 61)),
                                               Pair(1, ElementsAre(2))));
-  // No copy: what the model writes next shows.
+  // There is no copy: the model's next values show.
   model_.w[0] = 7;
   EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
   EXPECT_THAT(cluster_.overwritten(), ElementsAre(1));
@@ -241,7 +242,7 @@ TEST_F(GradientComputerTest, MicroBatchesAreWeightedByTheirExamples) {
   EXPECT_THAT(model_.sizes, ElementsAre(3, 2));
   EXPECT_EQ(result->examples, 5);
   EXPECT_EQ(result->loss, 2);
-  // Each once, when its last part is done.
+  // Each is added once, when its last part is done.
   EXPECT_THAT(cluster_.calls("add"), ElementsAre("add 1", "add 0"));
   EXPECT_THAT(cluster_.pushed(1),
               ElementsAre(Pair(0, ElementsAre(FloatEq(60), FloatEq(61))),
@@ -275,7 +276,7 @@ TEST_F(GradientComputerTest, MemoryOfMicroBatchesIsItsOwn) {
   model_.w[0] = 7;
   EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
   EXPECT_THAT(cluster_.overwritten(), IsEmpty());
-  // A second gradient begins at nothing.
+  // A second gradient starts from zero.
   const auto next = cluster_.StartPush(GlobalStep(0));
   ASSERT_TRUE(computer.Compute(at_, batch, next.get()).ok());
   EXPECT_EQ(cluster_.pushed(2), cluster_.pushed(1));
@@ -289,7 +290,7 @@ TEST_F(GradientComputerTest, ClipsByTheNormOverAllVariables) {
   auto result = Compute(1);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->clip_factor, 0.5f);
-  // Parts leave unscaled.
+  // Parts are sent unscaled.
   EXPECT_THAT(cluster_.pushed(1),
               ElementsAre(Pair(0, ElementsAre(2, 3)), Pair(1, ElementsAre(6))));
   options_.max_global_norm = 7;
@@ -311,7 +312,7 @@ TEST_F(GradientComputerTest, WhatIsAveragedIsNotInTheNorm) {
 }
 
 TEST_F(GradientComputerTest, ClipsByTheNormOfTheSumOfMicroBatches) {
-  // Sums of squares of the parts' gradients would be other ones.
+  // The sums of squares of the parts' gradients would differ.
   inputs_ = {0, 0, 4, 6};
   labels_ = {0, 12};
   options_.max_global_norm = 3.5f;
@@ -340,13 +341,13 @@ TEST_F(GradientComputerTest, GradientsAreWrittenToThePushsMemory) {
   EXPECT_THAT(memory, ElementsAre(60, 61));
   EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(60, 61)),
                                               Pair(1, ElementsAre(2))));
-  // No other was made.
+  // No other copy was made.
   model_.w[0] = 7;
   EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
   EXPECT_THAT(cluster_.overwritten(), IsEmpty());
 }
 
-// Where there is none, it is a copy that is kept.
+// If there is none, a copy is kept.
 TEST_F(GradientComputerTest, WhatLiesInThePushsMemoryNeedsNoCopy) {
   cluster_.memory = {{0, 2}};
   GradientComputer::Kept keep;
@@ -358,7 +359,7 @@ TEST_F(GradientComputerTest, WhatLiesInThePushsMemoryNeedsNoCopy) {
 TEST_F(GradientComputerTest, TheSumOfMicroBatchesIsMadeInThePushsMemory) {
   cluster_.memory = {{0, 2}};
   ASSERT_TRUE(Compute(2).ok());
-  // Each part has its own.
+  // Each part has its own memory.
   EXPECT_FALSE(model_.had_memory);
   EXPECT_THAT(push_->Memory(0), ElementsAre(FloatEq(60), FloatEq(61)));
   EXPECT_THAT(cluster_.pushed(1)[0], ElementsAre(FloatEq(60), FloatEq(61)));
@@ -377,7 +378,7 @@ TEST_F(GradientComputerTest, NothingToGiveWhenALossIsNotFinite) {
 }
 
 TEST_F(GradientComputerTest, NothingToGiveWhenAGradientIsNotFinite) {
-  // In the first part alone, and in the sum.
+  // Infinite in the first part alone, and in the sum.
   for (const uint32_t micro_batches : {1, 2}) {
     inputs_[0] = kInfinity;
     const auto result = Compute(micro_batches);

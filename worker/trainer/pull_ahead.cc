@@ -9,7 +9,7 @@ namespace {
 
 using Phase = PhaseMeter::Phase;
 
-// What is waited for tells at once when it is there; giving up takes this long.
+// Arrivals end a wait at once; abandoning one takes up to this long.
 constexpr absl::Duration kSlice = absl::Milliseconds(100);
 
 }  // namespace
@@ -79,7 +79,8 @@ void PullAhead::Run() {
 void PullAhead::Pull(const Ticket& ticket) {
   absl::Status status = context_.batches().Prepare(ticket.index);
   if (status.ok()) {
-    // Where the batch is not made by then, whoever takes it says so.
+    // If the batch is not made by then, the call that takes it returns the
+    // error.
     const absl::Time made_by = context_.StepDeadline();
     const TableBags* bags = nullptr;
     WaitFor([&](absl::Time until) {

@@ -16,43 +16,44 @@
 
 namespace holdfast {
 
-// Of an asynchronous job with embedding tables: while the worker computes a
-// gradient, brings the next ticket, has its batch made, and pulls the values to
-// compute on, with the rows that the batch has; on a thread of its own. The
-// values lack the pushes that are on their way meanwhile, as they do in a job
-// without tables whose pushes travel while it computes.
+// For an asynchronous job with embedding tables: while the worker computes a
+// gradient, gets the next ticket, has its batch made, and pulls the values to
+// compute on, with the rows that the batch needs; on its own thread. The values
+// lack the pushes that are pending meanwhile, as in a job without tables whose
+// pushes are sent during the computation.
 //
-// All that it waits for has a deadline of TrainingContext, so its own two
-// waits, AwaitTicket and Take, end by these.
+// Everything that it waits for has a deadline from TrainingContext, so
+// AwaitTicket and Take end by these deadlines too.
 //
-// For one thread.
+// Must be used by one thread.
 class PullAhead {
  public:
-  // `context` must outlive this. `longest_wait`: for a ticket, in steps
-  // (TrainingContext::StepDeadline).
+  // `context` must outlive this. `longest_wait` is the longest wait for a
+  // ticket, in steps (TrainingContext::StepDeadline).
   PullAhead(TrainingContext* context, uint64_t longest_wait);
-  // Gives up what is under way.
+  // Abandons what is under way.
   ~PullAhead();
 
   PullAhead(const PullAhead&) = delete;
   PullAhead& operator=(const PullAhead&) = delete;
 
-  // Begins, for the ticket behind the one in hand.
+  // Begins to work for the ticket after the current one.
   void Start();
-  // The ticket that it was begun for; nothing: there are no more.
+  // Waits for the ticket that Start has begun to get; nullopt if there are no
+  // more.
   // Errors: those of TicketRequest.
   absl::StatusOr<std::optional<Ticket>> AwaitTicket();
-  // Has `now` have the values for it. Errors: those of Pull and of
-  // BatchPipeline::Prepare; what is wrong with the batch is told when that is
-  // taken.
+  // Makes `now` have the values for that ticket. Errors: those of Pull and of
+  // BatchPipeline::Prepare; an error of making the batch is returned when the
+  // batch is taken.
   absl::Status Take(Parameters* now);
 
  private:
-  // On the strand.
+  // Runs on the strand.
   void Run();
   void Pull(const Ticket& ticket);
-  // Waits until `done` has returned true for an `until` that is soon; false
-  // when it was given up.
+  // Calls `done` with an `until` that is soon, again and again, until it
+  // returns true. Returns false if abandoned.
   template <typename Done>
   bool WaitFor(const Done& done) const;
 
@@ -61,12 +62,12 @@ class PullAhead {
   std::atomic<bool> given_up_ = false;
 
   absl::Mutex mutex_;
-  // Of what was begun last; absent: not yet.
+  // The results of the last Start; absent until they are known.
   std::optional<absl::StatusOr<std::optional<Ticket>>> ticket_
       ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> pulled_ ABSL_GUARDED_BY(mutex_);
 
-  // Written to by the strand until `pulled_` is there.
+  // Written by the strand until `pulled_` is set.
   Parameters values_;
 
   Strand strand_;  // last, so that it stops first

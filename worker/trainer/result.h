@@ -13,17 +13,17 @@
 
 namespace holdfast {
 
-// Fills in when pushes became steps, and whose examples were whose, of what was
-// declared, with its defaults filled in.
+// Fills in the consistency and the assignment of examples from a declaration,
+// including their defaults.
 void AddDeclaration(const proto::Declaration& declaration,
                     proto::TrainingResult* result);
 
-// Fills in what is told of the test set after the last step.
+// Fills in the evaluation on the test set after the last step.
 void AddEvaluation(const EvaluationScores& scores,
                    proto::TrainingResult* result);
 
 // Fills in what the coordinator counted over the job: steps, examples, training
-// loss, times, pushes, what each worker has given, recoveries, and of
+// loss, times, pushes, each worker's contributions, recoveries, and for
 // asynchronous jobs the staleness.
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result);
@@ -33,9 +33,9 @@ void AddStatus(const proto::GetStatusResponse& status,
 absl::StatusOr<std::string> ResultToJson(
     const google::protobuf::Message& result);
 
-// Writes `content` so that a reader, or a crash, finds the file whole or not at
-// all: aside (`path` + ".tmp"), synced, renamed.
-// Errors: as the system says, with the file's name.
+// Writes `content` so that readers, also after a crash, find the file complete
+// or not at all: to `path` + ".tmp", which is synced and then renamed.
+// Errors: the system's, with the file's name.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::string& content);
 

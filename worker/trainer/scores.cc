@@ -47,7 +47,7 @@ absl::Status AreaUnderCurve::Add(const Batch& batch,
       return absl::InvalidArgumentError(absl::StrCat(
           "evaluation.auc: example ", positives_ + negatives_,
           " of the test set has the label ", label,
-          "; the area under the curve is that of two classes, 0 and 1"));
+          "; the area under the curve is defined for two classes, 0 and 1"));
     }
     if (label == 1) {
       values_[positives_++] = value;
@@ -65,8 +65,8 @@ void AreaUnderCurve::Tell(EvaluationScores* scores) {
   const auto negative = values_.end() - negatives_;
   std::sort(positive, positive_end);
   std::sort(negative, values_.end());
-  // Twice the pairs in the right order, and once those of equals: whole
-  // numbers, of which there are enough for 4e9 examples.
+  // Counts each pair in the right order twice, and each pair of equals once:
+  // integers, which do not overflow for up to 4e9 examples.
   uint64_t halves = 0;
   auto below = negative;
   auto not_above = negative;
@@ -84,10 +84,10 @@ absl::Status Calibration::Add(const Batch& batch,
   for (int64_t i = 0; i < batch.size(); ++i, ++examples_) {
     const int32_t label = batch.labels[i];
     if (label != 0 && label != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("evaluation.calibration: example ", examples_,
-                       " of the test set has the label ", label,
-                       "; the calibration is that of two classes, 0 and 1"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "evaluation.calibration: example ", examples_,
+          " of the test set has the label ", label,
+          "; the calibration is defined for two classes, 0 and 1"));
     }
     positives_ += label;
     predicted_ += 1 / (1 + PortableExp(-double{outputs[i]}));
@@ -146,10 +146,11 @@ absl::Status CheckScores(const proto::Evaluation& config,
   };
   const auto check = [&](absl::string_view field) {
     if (outputs.count == 0) {
-      return error(field, "the model tells no outputs (Model::Outputs)");
+      return error(field, "the model returns no outputs (Model::Outputs)");
     }
     if (examples.num_targets > 0) {
-      return error(field, "it is told of classes, and the data have targets");
+      return error(field,
+                   "it is defined for classes, but the data have targets");
     }
     return absl::OkStatus();
   };
@@ -163,18 +164,20 @@ absl::Status CheckScores(const proto::Evaluation& config,
   if (config.auc()) {
     if (absl::Status status = check("auc"); !status.ok()) return status;
     if (outputs.count > 2) {
-      return error("auc", "the model has ", outputs.count,
-                   " outputs; the area under the curve is that of two classes, "
-                   "from one output or two");
+      return error(
+          "auc", "the model has ", outputs.count,
+          " outputs; the area under the curve is defined for two classes, "
+          "from one output or two");
     }
   }
   if (config.calibration()) {
     absl::Status status = check("calibration");
     if (!status.ok()) return status;
     if (outputs.count != 1) {
-      return error("calibration", "the model has ", outputs.count,
-                   " outputs; the calibration is that of one, whose sigmoid is "
-                   "the probability of class 1");
+      return error(
+          "calibration", "the model has ", outputs.count,
+          " outputs; the calibration is defined for one, whose sigmoid is "
+          "the probability of class 1");
     }
     if (!outputs.predict_class) {
       return error("calibration",
@@ -187,12 +190,12 @@ absl::Status CheckScores(const proto::Evaluation& config,
     if (!status.ok()) return status;
     if (!outputs.predict_class) {
       return error("confusion_matrix",
-                   "the model predicts a number: its loss takes the label for "
-                   "one where there is one output");
+                   "the model predicts a number: its loss takes the label as "
+                   "one if there is a single output");
     }
     if (NumClasses(outputs.count) > ConfusionMatrix::kMaxClasses) {
       return error("confusion_matrix", "the model tells ", outputs.count,
-                   " classes apart; the matrix is told of at most ",
+                   " classes apart; the matrix is reported for at most ",
                    ConfusionMatrix::kMaxClasses);
     }
   }

@@ -1,5 +1,6 @@
-// What an evaluation tells beside the sums that models make themselves: scores
-// that a job asks for, each made of the outputs of all examples.
+// What an evaluation reports besides the sums that models compute themselves:
+// the scores that a job asks for, each computed from the outputs of all
+// examples.
 #ifndef HOLDFAST_WORKER_TRAINER_SCORES_H_
 #define HOLDFAST_WORKER_TRAINER_SCORES_H_
 
@@ -18,15 +19,15 @@
 
 namespace holdfast {
 
-// What an evaluation has come to.
+// The results of an evaluation.
 struct EvaluationScores {
-  // For the cluster.
+  // Reported to the cluster.
   proto::EvaluationResult result;
-  // For result.json alone, as large as they may be.
+  // Written to result.json alone, since they may be large.
   std::vector<proto::TrainingResult::ClassScores> by_class;
 };
 
-// Makes one score, of examples that come batch by batch in the test set's
+// Computes one score from examples that come batch by batch in the test set's
 // order.
 //
 // Thread-compatible.
@@ -34,16 +35,17 @@ class Score {
  public:
   virtual ~Score() = default;
 
-  // Takes what the model made of `batch`: row-major [examples, outputs].
-  // Errors: INVALID_ARGUMENT when an example is none that the score is for.
+  // Takes the model's outputs for `batch`: row-major [examples, outputs].
+  // Errors: INVALID_ARGUMENT when the score is not defined for an example.
   virtual absl::Status Add(const Batch& batch,
                            absl::Span<const float> outputs) = 0;
-  // Adds the score of all examples so far; to be called once, at the end.
+  // Adds the score of all examples to `scores`. Must be called once, at the
+  // end.
   virtual void Tell(EvaluationScores* scores) = 0;
 };
 
-// Share of the examples whose class is among the k that the model ranks first,
-// the lower of two classes before the other where their outputs are equal.
+// The share of the examples whose class is among the k that the model ranks
+// first. Of classes with equal outputs, lower ones rank first.
 class TopKAccuracy final : public Score {
  public:
   TopKAccuracy(int64_t k, int64_t num_outputs)
@@ -61,13 +63,13 @@ class TopKAccuracy final : public Score {
 };
 
 // Area under the receiver operating characteristic of class 1 against class 0:
-// the share of the pairs of an example of each in which that of class 1 has the
-// greater output, pairs of equals counted half (Hanley and McNeil 1982: the
-// Mann-Whitney statistic). Of two outputs it is the second minus the first that
-// counts, which orders examples as softmax does.
+// the share of the pairs of an example of each class in which the one of class
+// 1 has the greater output, where pairs with equal outputs count half (Hanley
+// and McNeil 1982: the Mann-Whitney statistic). With two outputs, the second
+// minus the first counts, which orders examples as softmax does.
 //
-// Exact, for 4 bytes per example. Tells nothing where one class has no example,
-// or an output is not a number.
+// Exact; takes 4 bytes per example. Not reported if one class has no examples,
+// or an output is NaN.
 class AreaUnderCurve final : public Score {
  public:
   AreaUnderCurve(int64_t num_outputs, int64_t num_examples)
@@ -79,7 +81,7 @@ class AreaUnderCurve final : public Score {
 
  private:
   const int64_t num_outputs_;
-  // Those of class 1 from the front, those of class 0 from the end.
+  // The outputs of class 1 from the front, those of class 0 from the end.
   std::vector<float> values_;
   int64_t positives_ = 0;
   int64_t negatives_ = 0;
@@ -87,10 +89,10 @@ class AreaUnderCurve final : public Score {
 };
 
 // The sum of the predicted probabilities of class 1, the sigmoids of a single
-// output, over the number of examples of class 1: 1 where they are as many as
-// they are predicted to be.
+// output, divided by the number of examples of class 1: 1 if there are as many
+// as predicted.
 //
-// Tells nothing where there is no such example, or an output is not a number.
+// Not reported if there are no examples of class 1, or an output is NaN.
 class Calibration final : public Score {
  public:
   absl::Status Add(const Batch& batch,
@@ -103,11 +105,12 @@ class Calibration final : public Score {
   int64_t positives_ = 0;
 };
 
-// How many examples of each class were predicted to be of each, and what
-// follows from that for each class.
+// How many examples of each class were predicted as each class, and the scores
+// of each class that follow.
 class ConfusionMatrix final : public Score {
  public:
-  // Of the result, which has the square of it in numbers.
+  // The limit for the matrix in the result, which has the square of it in
+  // numbers.
   static constexpr int64_t kMaxClasses = 100;
 
   explicit ConfusionMatrix(int64_t num_outputs);
@@ -123,13 +126,15 @@ class ConfusionMatrix final : public Score {
   std::vector<int64_t> counts_;
 };
 
-// Tests whether what `config` asks for can be told of a model with these
-// outputs and of such examples. Errors: INVALID_ARGUMENT with the field's name.
+// Checks that the scores that `config` asks for are defined for a model with
+// these outputs and for such examples. Errors: INVALID_ARGUMENT, with the
+// field's name.
 absl::Status CheckScores(const proto::Evaluation& config,
                          const OutputSpec& outputs,
                          const ExampleSpec& examples);
 
-// The scores that `config` asks for, which CheckScores has found well.
+// Creates the scores that `config` asks for, which CheckScores must have
+// accepted.
 std::vector<std::unique_ptr<Score>> MakeScores(const proto::Evaluation& config,
                                                const OutputSpec& outputs,
                                                int64_t num_examples);

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// In batches of `batch_size`.
+// Adds the examples in batches of `batch_size`.
 absl::Status AddAll(absl::Span<const int32_t> labels,
                     absl::Span<const float> outputs, Score* score,
                     size_t batch_size = 4) {
@@ -59,8 +59,8 @@ TEST(TopKAccuracyTest, IsScikitLearns) {
   }
 }
 
-// Of equals the lower class comes first: 1 is second, and 2 is third. What is
-// not a number is nowhere, and is before nothing.
+// Among equals the lower class ranks first: 1 is second, and 2 is third. A NaN
+// has no rank, and ranks before nothing.
 TEST(TopKAccuracyTest, OrdersEquals) {
   TopKAccuracy score(2, 3);
   ASSERT_EQ(
@@ -82,8 +82,9 @@ TEST(AreaUnderCurveTest, IsScikitLearns) {
   }
 }
 
-// Differences 1, 0.5, 0 / 3, -1, 0.5 of classes 0, 0, 1 / 1, 0, 1: of nine
-// pairs those of 3 are right, of 0 one, and of 0.5 one and a half.
+// Differences 1, 0.5, 0 / 3, -1, 0.5 for classes 0, 0, 1 / 1, 0, 1: of the nine
+// pairs, all three with 3 are in the right order, one with 0, and one and a
+// half with 0.5.
 TEST(AreaUnderCurveTest, OfTwoOutputsIsThatOfTheirDifference) {
   AreaUnderCurve score(2, 6);
   ASSERT_EQ(AddAll({0, 0, 1, 1, 0, 1},
@@ -163,8 +164,8 @@ TEST(ConfusionMatrixTest, IsScikitLearns) {
   EXPECT_EQ(by_class[3].recall(), 0);
 }
 
-// One output is above 0 for class 1. Class 0 has no example, and is predicted
-// once; of the other matrix class 1 is neither.
+// A single output above 0 predicts class 1. Class 0 has no example, and is
+// predicted once; in the other matrix class 1 has neither.
 TEST(ConfusionMatrixTest, OfOneOutput) {
   ConfusionMatrix score(1);
   ASSERT_EQ(AddAll({1, 1, 1}, {.5f, 0, 2}, &score), absl::OkStatus());
@@ -224,16 +225,17 @@ TEST(CheckScoresTest, NamesTheFieldThatDoesNotFit) {
   EXPECT_THAT(CheckScores(auc, {3, true}, labels).message(),
               HasSubstr("evaluation.auc: the model has 3 outputs"));
   EXPECT_EQ(CheckScores(matrix, {100, true}, labels), absl::OkStatus());
-  EXPECT_THAT(CheckScores(matrix, {101, true}, labels).message(),
-              HasSubstr("evaluation.confusion_matrix: the model tells 101 "
-                        "classes apart; the matrix is told of at most 100"));
+  EXPECT_THAT(
+      CheckScores(matrix, {101, true}, labels).message(),
+      HasSubstr("evaluation.confusion_matrix: the model tells 101 "
+                "classes apart; the matrix is reported for at most 100"));
   EXPECT_THAT(CheckScores(matrix, {1, false}, labels).message(),
               HasSubstr("predicts a number"));
   for (const proto::Evaluation& config : {top_k, auc, matrix, calibration}) {
     EXPECT_THAT(CheckScores(config, {1, false}, targets).message(),
                 HasSubstr("the data have targets"));
     EXPECT_THAT(CheckScores(config, {}, labels).message(),
-                HasSubstr("the model tells no outputs"));
+                HasSubstr("the model returns no outputs"));
   }
 }
 

@@ -92,7 +92,7 @@ absl::Status SynchronousLoop::TrainStep() {
     if (!status.ok()) return status;
   }
   if (!pushes.empty()) context_.meter()->FinishStep();
-  // Its batch is read while the pull is under way.
+  // Taken here so that its batch is read while the pull is under way.
   if (options_.by_ticket) {
     absl::Status status = HaveTicket();
     if (!status.ok()) return status;
@@ -107,8 +107,8 @@ absl::Status SynchronousLoop::TrainStep() {
 
 absl::Status SynchronousLoop::HaveTicket() {
   if (done_ || ticket_.has_value()) return absl::OkStatus();
-  // It ends when the tickets that are out are spent or returned: one at least
-  // with each step that closes.
+  // The wait ends when the tickets given out are spent or returned: at least
+  // one with each step that closes.
   const absl::Time deadline =
       context_.StepDeadline(uint64_t{options_.seats_per_step} + 1);
   const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
@@ -166,7 +166,7 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::FillSeat(
     uint32_t seat) {
   absl::StatusOr<Computed> computed = Compute(seat);
   if (!computed.ok()) return computed;
-  // Parts that have left under the number of one of weight 0 count for nothing.
+  // If the weight is 0, parts that were already sent do not count.
   if (computed->contribution.examples > 0) {
     const TracedPhase waiting =
         context_.Waiting(Phase::kPush, "acknowledgment");

@@ -19,36 +19,38 @@
 namespace holdfast {
 
 // Trains by steps (docs/protocol/life_of_a_step.md). Begins at the newest
-// version, which is 0, or where others are or a roll-back led to; at version t:
+// version, which is 0 unless other workers have trained already or the job was
+// rolled back. At version t:
 //
 //   1. For each of the worker's own seats: takes the batch of (t, seat), or of
-//      a ticket; computes the gradients, of which each leaves as soon as it is
-//      ready; and offers the push to the step. What is not finite, and a seat
-//      without examples, is offered with weight 0. Rows of embedding tables are
-//      those of t, too: the pull has brought those of the first seat's batch,
-//      if that was made by then; others are pulled before they are needed.
+//      a ticket; computes the gradients, each of which is sent as soon as it is
+//      ready; and contributes the push to the step. A gradient that is not
+//      finite, or of a seat without examples, is contributed with weight 0.
+//      Rows of embedding tables are those of t, too: the pull includes the rows
+//      of the first seat's batch, if that was made by then; others are pulled
+//      before they are needed.
 //   2. Begins the pull of t + 1, waits for the verdicts, and then for the pull.
-//      A late backup worker learns that it is STALE and goes on with the newest
-//      version.
+//      A late backup worker gets the verdict STALE and continues with the
+//      newest version.
 //
-// By step with one seat, all after the computation is one exchange
+// By step with one seat, everything after the computation is one exchange
 // (Push::Contribute). Several seats share the memory of the model's gradient,
-// so each push is waited for before the next is computed.
+// so each push is waited for before the next gradient is computed.
 //
-// By ticket the job may be DONE at any request for one. A worker takes its
-// tickets one after the other, each when the push before it is offered: the
-// last step closes when all tickets that are out are in it, and one that is
-// held for later would keep it open. While a request is parked its step may
-// close; the ticket is then for a later one. Tickets of pushes that are not
-// ACCEPTED go back by themselves.
+// By ticket, the job may be DONE at any request for a ticket. A worker takes
+// its tickets one by one, each when the push before it has been contributed:
+// the last step closes when all tickets given out are in it, and a ticket held
+// for later would keep it open. While a request is parked its step may close;
+// the ticket is then for a later step. Tickets of pushes that are not ACCEPTED
+// are returned automatically.
 //
 // Thread-compatible.
 class SynchronousLoop {
  public:
   struct Options {
-    // The worker's own, rising.
+    // The worker's own seats, ascending.
     std::vector<uint32_t> seats;
-    // Of a step, of all workers.
+    // The number of seats in a step, of all workers.
     uint32_t seats_per_step = 1;
     bool by_ticket = false;
   };
@@ -61,7 +63,7 @@ class SynchronousLoop {
   absl::Status Run();
 
  private:
-  // A push whose gradient was handed in.
+  // A push that has been given its gradient.
   struct Computed {
     std::string name;  // for messages
     std::unique_ptr<Cluster::Push> push;
@@ -72,16 +74,17 @@ class SynchronousLoop {
   }
   absl::Status TrainStep();
   absl::Status Exchange();
-  // The values that were pulled are those to compute on.
+  // Makes the values that were pulled the ones to compute on.
   void Proceed();
-  // Takes a ticket where none is at hand and the job is not DONE.
+  // Takes a ticket, unless there is one already or the job is DONE.
   absl::Status HaveTicket();
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
-  // Computes what belongs to the seat.
+  // Computes the gradient of the seat's batch.
   absl::StatusOr<Computed> Compute(uint32_t seat);
-  // Hands over what is left of the push. `next`: as of Push::Contribute.
+  // Finishes the push and contributes it. `next`: as in Push::Contribute.
   absl::Status Contribute(const Computed& computed, Parameters* next);
-  // Computes it, pushes and contributes; the gradient's memory is free then.
+  // Computes the gradient, pushes and contributes it; the gradient's memory is
+  // free afterwards.
   absl::StatusOr<Computed> FillSeat(uint32_t seat);
 
   TrainingContext& context_;
@@ -89,7 +92,7 @@ class SynchronousLoop {
 
   Parameters now_;
   Parameters next_;
-  // By ticket: the one for the seat that is filled next.
+  // By ticket: the ticket for the seat that is filled next.
   std::optional<Ticket> ticket_;
   bool done_ = false;
 };

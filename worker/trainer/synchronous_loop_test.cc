@@ -27,7 +27,7 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls(),
               ElementsAre("await variables", "pull 0", "await pull 0",
-                          // The last layer's gradient leaves first.
+                          // The last layer's gradient is sent first.
                           "push #1 of step 0", "add 1", "add 0",
                           // One exchange.
                           "contribute #1: step 0, seat 1, 8 examples", "pull 1",
@@ -45,9 +45,9 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
 }
 
 // N = 2 M: the next seat is filled before the verdict on the one before it.
-// The clock ticks when it is asked: at the beginning and end of training, and
-// of each phase: the first version; of each of two steps input, computation,
-// push and verdict. So there are 1 + 2 x 9 s, of which each phase has 1 s each
+// The clock ticks when it is read: at the beginning and end of training, and of
+// each phase: the first version, and in each of two steps input, computation,
+// push and verdict. So there are 1 + 2 x 9 s, and each phase takes 1 s each
 // time.
 TEST_F(SynchronousLoopTest, MeasuresItsPhases) {
   SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
@@ -78,7 +78,7 @@ TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts_S1) {
                   "await done", "leave"));
 }
 
-// Of two variables, for the version that is computed on and the next.
+// For two variables, for the version that is computed on and the next.
 TEST_F(SynchronousLoopTest, PullsIntoPinnedMemory) {
   FakeHostMemory memory;
   host_memory_ = &memory;
@@ -98,8 +98,8 @@ TEST_F(SynchronousLoopTest, TakesTheBatchOfStepAndSeat) {
 
 TEST_F(SynchronousLoopTest, LateBackupWorkerGoesOnWithTheNewestVersion) {
   SetUpJob(/*replica=*/1, /*n=*/1, /*m=*/2, /*steps=*/6);
-  // The contribution to step 0 comes too late: version 4 is there by then, and
-  // that to step 4, too; the next pull finds the end.
+  // The contribution to step 0 comes too late, when there is version 4 already,
+  // and so does the one to step 4; the next pull finds the end.
   cluster_->verdicts[{0, 1}] = proto::STALE;
   cluster_->newest[1] = 4;
   cluster_->verdicts[{4, 1}] = proto::STALE;
@@ -150,7 +150,7 @@ TEST_F(SynchronousLoopTest, ContributesNothingWhenAGradientIsNotFinite) {
   EXPECT_THAT(cluster_->calls("contribute"),
               ElementsAre("contribute #1: step 0, seat 1, 0 examples",
                           "contribute #2: step 1, seat 1, 8 examples"));
-  // That of b had left before that of a was known; it weighs nothing.
+  // The gradient of b was sent before a's was known; its weight is 0.
   EXPECT_THAT(cluster_->pushed(1),
               ElementsAre(Pair(1, std::vector<float>{0, 0, 0})));
   EXPECT_THAT(cluster_->calls("await push #1"), IsEmpty());
@@ -159,7 +159,7 @@ TEST_F(SynchronousLoopTest, ContributesNothingWhenAGradientIsNotFinite) {
 
 TEST_F(SynchronousLoopTest, EndsWhenItIsShutOut) {
   const std::map<proto::Verdict, std::string> kCases = {
-      {proto::FENCED, "seat 1 was shut out"},
+      {proto::FENCED, "seat 1 was fenced"},
       {proto::ABORTED, "seat 1 was dropped"},
       {proto::VERDICT_UNSPECIFIED, "seat 1 got no verdict"}};
   for (const auto& [verdict, error] : kCases) {
@@ -346,7 +346,7 @@ TEST_F(SynchronousLoopTest, ByTicketChiefEvaluatesAndConcludes) {
 }
 
 TEST_F(SynchronousLoopTest, ByTicketWaitsAsLongAsTheCoordinatorMay) {
-  // Two tickets may be out, each in a step of its own.
+  // Two tickets may be given out, each in its own step.
   SetUpTickets(/*replica=*/1, /*n=*/1, /*m=*/2, /*tickets=*/1);
   options_.step_timeout = absl::Seconds(10);
   options_.recovery_timeout = absl::Seconds(100);

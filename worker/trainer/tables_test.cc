@@ -1,4 +1,4 @@
-// How the loops bring and push rows of embedding tables.
+// How the loops pull and push rows of embedding tables.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -22,7 +22,7 @@ class TablesTest : public TrainerTestBase {
  protected:
   TablesTest() { SetUpTable(); }
 
-  // Has each computation last until the batch after it is made.
+  // Makes each computation last until the batch after it is made.
   void AwaitNextBatches() {
     model_.on_compute = [this](int64_t) {
       while (batches_->NextBags() == nullptr) std::this_thread::yield();
@@ -63,7 +63,8 @@ TEST_F(TablesTest, RowsOfTheNextBatchComeWithTheExchange) {
   SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/3);
   AwaitNextBatches();
   EXPECT_EQ(Run(), absl::OkStatus());
-  // The first values, and the rows of the first batch; then one for each step.
+  // The initial values, and the rows of the first batch; then one pull for each
+  // step.
   EXPECT_THAT(cluster_->calls("await pull"), SizeIs(2 + 3));
   ASSERT_THAT(model_.rows, SizeIs(3));
   for (int step = 0; step < 3; ++step) {
@@ -89,7 +90,7 @@ TEST_F(TablesTest, MicroBatchesSumRows) {
   SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/1);
   options_.micro_batches = 2;
   EXPECT_EQ(Run(), absl::OkStatus());
-  // Each half weighs as much.
+  // The halves have the same weight.
   std::map<uint64_t, std::vector<float>> expected = RowsOf(ExamplesOf(0, 1, 2));
   for (auto& [id, row] : expected) {
     for (float& value : row) value /= 2;
@@ -115,7 +116,7 @@ TEST_F(TablesTest, AnAsynchronousWorkerHasRowsOfEachTicket) {
     EXPECT_EQ(Run(), absl::OkStatus());
     EXPECT_EQ(counts_.accepted, 6);
     EXPECT_THAT(model_.rows, SizeIs(6));
-    // By tickets their batches are those of one seat in as many steps.
+    // By ticket, the batches are those of one seat in as many steps.
     std::vector<std::map<uint64_t, std::vector<float>>> pushed;
     for (uint64_t push = 1; push <= 12; ++push) {
       const auto rows = cluster_->pushed_rows(push);
@@ -128,7 +129,7 @@ TEST_F(TablesTest, AnAsynchronousWorkerHasRowsOfEachTicket) {
   }
 }
 
-// The values of a ticket are pulled while the one before is computed.
+// The values for a ticket are pulled while the previous one is computed.
 TEST_F(TablesTest, ADeeperPipelinePullsAhead) {
   SetUpAsynchronous(/*replica=*/1, /*depth=*/2, /*tickets=*/4);
   int computed = 0;
@@ -142,7 +143,7 @@ TEST_F(TablesTest, ADeeperPipelinePullsAhead) {
   };
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(computed, 4);
-  // None was needed for rows alone.
+  // No pull was needed for rows alone.
   EXPECT_THAT(cluster_->calls("await pull"), SizeIs(4));
 }
 
@@ -157,7 +158,7 @@ TEST_F(TablesTest, EvaluationsReadRowsOfTheirVersion) {
   SetUpJob(/*replica=*/0, /*n=*/1, /*m=*/1, /*steps=*/2);
   options_.evaluation.set_batch_size(40);
   EXPECT_EQ(Run(), absl::OkStatus());
-  // Two of training, and the last of the end's evaluation.
+  // Two in training, and the last in the final evaluation.
   ASSERT_THAT(model_.rows, SizeIs(3));
   EXPECT_THAT(model_.rows.back(), SizeIs(40 * 2));
   EXPECT_THAT(model_.rows.back(), Each(2));

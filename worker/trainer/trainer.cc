@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-// Of so many in a step, those of one of `workers`.
+// The seats of one of `workers` workers, out of `seats_per_step` in a step.
 std::vector<uint32_t> SeatsOf(uint32_t replica, uint32_t seats_per_step,
                               uint32_t workers) {
   std::vector<uint32_t> seats;
@@ -32,9 +32,9 @@ AsynchronousLoop::Options AsynchronousOptions(
   AsynchronousLoop::Options options;
   options.pipeline_depth = std::max(1u, asynchronous.pipeline_depth());
   options.has_bound = asynchronous.has_staleness_bound();
-  // A request waits for workers that are too far behind, or, when no ticket is
-  // left, for those that are out. Meanwhile each worker can book as many pushes
-  // as the bound lets it be ahead, and those that it holds tickets for.
+  // A request waits for workers that are too far behind or, when no ticket is
+  // left, for the tickets given out. Meanwhile each worker can book as many
+  // pushes as the bound lets it be ahead, and those for which it holds tickets.
   options.longest_wait =
       std::max(1u, declared.num_workers()) *
       (uint64_t{asynchronous.staleness_bound()} + options.pipeline_depth + 2);
@@ -74,13 +74,13 @@ absl::Status Trainer::Run() {
     return absl::OkStatus();
   }
   if (!status.ok() && done()) {
-    // A straggler: the job has ended without it, and the shards may have gone
-    // before they answered.
-    LOG(INFO) << "the job is done; left behind: " << status;
+    // A straggler: the job has ended without it, and the shards may have ended
+    // before they responded.
+    LOG(INFO) << "the job is done; this worker was late: " << status;
     status = absl::OkStatus();
   }
   if (status.ok() && !prepared_) {
-    LOG(INFO) << "the job was finished before, and has no variables any more; "
+    LOG(INFO) << "the job has already finished, and no longer has variables; "
                  "its last checkpoint holds them (holdfast checkpoint inspect)";
   } else if (status.ok() && IsReporter()) {
     status = Conclude();
@@ -95,11 +95,11 @@ absl::Status Trainer::RunGeneration() {
   if (status.ok()) status = Train();
   if (!status.ok() && !parts_.cluster->rolled_back() &&
       parts_.cluster->state().phase() == proto::STOPPING) {
-    // What it waited for may not come any more; the end does.
+    // What it waited for may never come, but the end of the job will.
     LOG(INFO) << "the job is stopping; dropped: " << status.message();
     status = absl::OkStatus();
   }
-  // Likewise the last checkpoint.
+  // Waits for the last checkpoint, too.
   if (status.ok()) {
     status = parts_.cluster->AwaitDone(absl::InfiniteFuture());
   }
@@ -109,13 +109,13 @@ absl::Status Trainer::RunGeneration() {
 absl::Status Trainer::Prepare() {
   prepared_ = false;
   if (options_.is_chief) {
-    // Each time: that it was declared may be lost with what was rolled back.
+    // Declared in each generation: a roll-back may have lost the declaration.
     absl::Status status =
         parts_.cluster->Declare(options_.declaration, StartDeadline());
     if (!status.ok()) return status;
   }
-  // A restore may take as long as it moves: the coordinator judges it, and
-  // without a word of the coordinator the wait ends too.
+  // A restore may take any time while it makes progress: the coordinator judges
+  // it, and the wait also ends if the coordinator does not respond.
   absl::Status status = parts_.cluster->AwaitVariables(absl::InfiniteFuture());
   prepared_ = status.ok();
   return status;
@@ -194,8 +194,8 @@ absl::Status Trainer::Conclude() {
   const absl::StatusOr<End> end = ReadEnd();
   if (!end.ok() && EndIsOnDisk()) {
     LOG(WARNING) << "the job is done, and its last checkpoint holds the "
-                    "variables (holdfast checkpoint inspect), but there is no "
-                    "result of it: "
+                    "variables (holdfast checkpoint inspect), but it has no "
+                    "result: "
                  << end.status().message();
     return absl::OkStatus();
   }
@@ -203,8 +203,7 @@ absl::Status Trainer::Conclude() {
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
-      absl::StrCat("the job is done, but there is no result of it: ",
-                   status.message()));
+      absl::StrCat("the job is done, but has no result: ", status.message()));
 }
 
 absl::Status Trainer::WriteResult(const End& end) {
@@ -236,7 +235,7 @@ absl::Status Trainer::WriteResult(const End& end) {
   const absl::StatusOr<std::string> json = ResultToJson(result);
   if (!json.ok()) return json.status();
   if (options_.result_file.empty()) {
-    LOG(INFO) << "the result, which without --result_file stands here alone: "
+    LOG(INFO) << "the result (not written to a file, without --result_file): "
               << *json;
     return absl::OkStatus();
   }
@@ -245,11 +244,13 @@ absl::Status Trainer::WriteResult(const End& end) {
 
 bool Trainer::EndIsOnDisk() const {
   const proto::Declaration& declared = parts_.cluster->declaration();
-  // A job that is done early is DONE when its last checkpoint is on disk.
+  // A job that ends early becomes DONE only when its last checkpoint is on
+  // disk.
   if (MayEndEarly() && declared.has_checkpoints()) return true;
   const GlobalStep end(declared.total_steps());
   if (parts_.cluster->durable_step() >= end) return true;
-  // The answer that told of the end need not have told of the disk.
+  // The response that reported the end may not have reported the last durable
+  // step.
   const auto status =
       parts_.cluster->GetStatus(parts_.clock->Now() + options_.margin);
   return status.ok() && GlobalStep(status->durable_step()) >= end;
@@ -264,8 +265,8 @@ absl::StatusOr<Trainer::End> Trainer::ReadEnd() {
     absl::Status status = evaluator_->Finish(StepDeadline());
     if (!status.ok()) return status;
   }
-  // A ps that is lost now has nobody to give it its values back, and nothing is
-  // lost with them that is on disk. Many of them take a while to read.
+  // If a ps is lost now, no roll-back restores its values; but if they are on
+  // disk, nothing is lost. Reading many of them takes a while.
   const bool on_disk = EndIsOnDisk();
   auto pin = parts_.cluster->PinVersion(
       options_.pin_hold,
@@ -279,7 +280,7 @@ absl::StatusOr<Trainer::End> Trainer::ReadEnd() {
                                 options_.margin
                           : StepDeadline());
   if (!status.ok()) return status;
-  // A shard has as many versions as steps were committed or tickets spent.
+  // A shard's version is the number of committed steps or spent tickets.
   GlobalStep total(parts_.cluster->declaration().total_steps());
   if (MayEndEarly()) {
     const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
@@ -301,8 +302,8 @@ void Trainer::Leave(const absl::Status& status) {
   const absl::Status left =
       parts_.cluster->Leave(ends_the_job ? std::string(status.message()) : "",
                             parts_.clock->Now() + options_.leave_timeout);
-  // The job's outcome stands without it: the lease ends by itself.
-  if (!left.ok()) LOG(WARNING) << "cannot take leave of the cluster: " << left;
+  // The job's outcome does not depend on it: the lease expires by itself.
+  if (!left.ok()) LOG(WARNING) << "failed to leave the cluster: " << left;
 }
 
 absl::Time Trainer::StartDeadline() const {

@@ -33,61 +33,64 @@ namespace holdfast {
 //
 //   1. The chief declares the variables; everyone waits until they exist.
 //   2. Trains, by steps (synchronous_loop.h) or ticket by ticket
-//      (asynchronous_loop.h), as was declared, from the version that there is
-//      to the last. When a version is due, the chief begins to evaluate it, and
-//      trains on.
+//      (asynchronous_loop.h), as declared, from the current version to the
+//      last. When an evaluation is due, the chief begins it, and continues to
+//      train.
 //   3. Waits until the job is DONE. When it is rolled back, here or before,
-//      whatever is under way is dropped, and it begins again at 1
+//      drops everything that is under way and starts again at 1
 //      (docs/protocol/recovery.md, G6). When the job is STOPPED, everyone
 //      leaves.
-//   4. The reporter that the coordinator names, the chief as long as it lives,
-//      evaluates the last version and writes result.json; everyone leaves. One
-//      that comes when the job was finished before has nothing to do; nor has a
-//      chief when a ps dies now, whose values the last checkpoint holds.
+//   4. The reporter that the coordinator names, the chief as long as it is
+//      alive, evaluates the last version and writes result.json; everyone
+//      leaves. A worker that joins after the job was finished has nothing to
+//      do; nor has a chief if a ps dies in this step, whose values are in the
+//      last checkpoint.
 //
-// What goes wrong ends in a leave that says so, and with it the job, unless it
-// is this worker's own (IsWorkersOwn): then it steps down.
+// An error ends in a leave that reports it, which fails the job, unless the
+// error is this worker's own (IsWorkersOwn): then the worker steps down.
 //
-// Thread-compatible; all calls are made from the thread of Run, but for those
-// of the evaluator.
+// Thread-compatible; all calls are made from the thread of Run, except the
+// evaluator's.
 class Trainer {
  public:
   struct Options {
     TaskId task;
-    // The worker's place among the M replicas: seats i with i mod M equal to it
-    // are its own.
+    // The worker's index among the M replicas: its own seats are those i with i
+    // mod M equal to it.
     uint32_t replica = 0;
     // The chief declares, evaluates during training, and reports.
     bool is_chief = false;
     // What the chief declares.
     proto::Declaration declaration;
-    // As in the job: how long the cluster may take to start, and a step to
-    // close, or, asynchronous, the next push of anybody.
+    // As in the job: how long the cluster may take to start; and how long until
+    // a step closes or, in asynchronous jobs, until the next push of any
+    // worker.
     absl::Duration start_timeout = kDefaultTimeout;
     absl::Duration step_timeout = kDefaultTimeout;
-    // The same, for a lost task to come back.
+    // Likewise, how long a lost task may take to come back.
     absl::Duration recovery_timeout = kDefaultTimeout;
-    // Calls wait for recovery_timeout and that much longer, so that the
-    // coordinator, which knows who is late, speaks first.
+    // Calls wait for this much longer than step_timeout and recovery_timeout,
+    // so that the coordinator, which knows who is late, reports first.
     absl::Duration margin = absl::Seconds(30);
-    // Parts that a batch is computed in (GradientComputer::Options).
+    // The number of parts in which a batch is computed
+    // (GradientComputer::Options).
     uint32_t micro_batches = 1;
-    // For the last word to the cluster.
+    // For the call that leaves the cluster.
     absl::Duration leave_timeout = absl::Seconds(5);
-    // When the chief evaluates, and what is told of the test set.
+    // When the chief evaluates, and the scores on the test set.
     proto::Evaluation evaluation;
-    // As Evaluator::Options::hold.
+    // Like Evaluator::Options::hold.
     absl::Duration pin_hold = absl::Minutes(10);
     // The part of the result that the cluster does not know: job, ps, workers,
     // seed, cpu.
     proto::TrainingResult result;
-    // Where the reporter writes the result as JSON. Empty: in the log alone.
+    // Where the reporter writes the result as JSON. Empty: only the log gets
+    // it.
     std::string result_file;
-    // For tests; called with the step when it begins, before its first batch is
-    // taken; asynchronous: with the index of a ticket, before its batch is
-    // taken.
+    // Called with the step when it begins, before its first batch is taken; in
+    // asynchronous jobs with the index of a ticket, before its batch is taken.
     std::function<void(GlobalStep)> before_step;
-    // A line in the log about the training loss at most this often.
+    // The training loss is logged at most this often.
     absl::Duration log_interval = absl::Seconds(10);
   };
 
@@ -95,22 +98,24 @@ class Trainer {
   struct Parts {
     Cluster* cluster = nullptr;
     Model* model = nullptr;
-    // Of the worker's own seats, or by ticket, as the job's examples are.
+    // Made by step, for the worker's own seats, or by ticket, as the job
+    // assigns examples.
     BatchPipeline* batches = nullptr;
-    // Both null where nothing is evaluated. Needed by the chief alone.
+    // This and evaluation_model are null if nothing is evaluated. Needed by the
+    // chief alone.
     const ExampleSource* test_set = nullptr;
-    // Reads the test set of a reporter that is not the chief; returns null
-    // where the job has none. May be empty.
+    // Reads the test set, for a reporter that is not the chief; returns null if
+    // the job has none. May be empty.
     std::function<absl::StatusOr<const ExampleSource*>()> read_test_set;
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
-    // Told of what training time goes into.
+    // Measures what the training time is spent on.
     PhaseMeter* meter = nullptr;
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;
-    // Where the values that are computed on are pulled to: the models' devices
-    // copy from there. Null: anywhere.
+    // Memory for the values that are pulled: the models' devices copy directly
+    // from it. Null: any memory.
     HostMemory* host_memory = nullptr;
   };
 
@@ -118,40 +123,40 @@ class Trainer {
 
   Trainer(const Parts& parts, const Options& options);
 
-  // Trains to the end and leaves. To be called once.
+  // Trains to the end and leaves. Must be called once.
   // Errors: ABORTED with the job's reason when it has failed, or when this
-  // worker was shut out; those of Cluster, Model, BatchPipeline and Evaluator;
-  // of the result file.
+  // worker was fenced; those of Cluster, Model, BatchPipeline and Evaluator;
+  // those of writing the result file.
   absl::Status Run();
 
   const Counts& counts() const { return counts_; }
 
  private:
-  // The last version, held so that rows can be read.
+  // The last version, pinned so that rows can be read.
   struct End {
     std::unique_ptr<Cluster::Pin> pin;
     Parameters values;
   };
 
-  // 1 to 3. Errors: when the job is rolled back, any.
+  // Steps 1 to 3. May return any error when the job is rolled back.
   absl::Status RunGeneration();
   absl::Status Prepare();
   absl::Status Train();
-  // By steps or ticket by ticket.
+  // Trains by steps or ticket by ticket.
   absl::Status RunLoop(TrainingContext* context);
-  // Once the job is DONE.
+  // Valid once the job is DONE.
   bool IsReporter() const;
-  // 4, of the reporter.
+  // Step 4, for the reporter.
   absl::Status Conclude();
-  // The reporter's; null where there is none.
+  // The reporter's test set; null if there is none.
   const ExampleSource* TestSet() const;
   absl::Status WriteResult(const End& end);
   // Whether a checkpoint of the last step is on disk.
   bool EndIsOnDisk() const;
-  // Before its last step, by early stopping.
+  // Whether early stopping may end the job before its last step.
   bool MayEndEarly() const;
-  // Reads the last version. Errors: INTERNAL when it is not what a job that is
-  // done has come to.
+  // Reads the last version. Errors: INTERNAL when it is not the version at
+  // which the job ended.
   absl::StatusOr<End> ReadEnd();
   void Leave(const absl::Status& status);
 
@@ -160,9 +165,9 @@ class Trainer {
 
   const Parts parts_;
   const Options options_;
-  // The chief's, where there is a test set.
+  // The chief's, if there is a test set.
   std::unique_ptr<Evaluator> evaluator_;
-  // The variables exist, as far as is known.
+  // Whether the variables are known to exist.
   bool prepared_ = false;
 
   Counts counts_;

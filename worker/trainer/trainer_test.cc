@@ -110,7 +110,7 @@ TEST_F(TrainerTest, TrainsOnWhileItEvaluates) {
   SetUpJob(0, 2, 2, 9);
   has_test_set_ = true;
   options_.evaluation.set_every_steps(5);
-  // The evaluation of version 5 ends only when training has come to version 8.
+  // The evaluation of version 5 ends only when training has reached version 8.
   absl::Notification at_eight;
   evaluation_model_.on_evaluate = [&](int64_t) {
     at_eight.WaitForNotification();
@@ -155,7 +155,7 @@ TEST_F(TrainerTest, WritesTheResult) {
 
 class ReporterTest : public TrainerTest {
  protected:
-  // A worker, and who reports.
+  // Sets up a worker, and the reporter.
   void SetUpReporter(uint32_t replica, uint32_t reporter) {
     SetUpJob(replica, 2, 2, 5);
     options_.task = {kWorkerJob, replica};
@@ -223,15 +223,14 @@ TEST_F(TrainerTest, EveryWaitHasTheJobsDeadline) {
     EXPECT_EQ(cluster_->deadline_of(call) - clock_.now, absl::Seconds(seconds))
         << call;
   }
-  // However long a disk takes: the coordinator judges that.
+  // There is no limit for the disk: the coordinator judges it.
   for (const char* call : {"await variables", "await done"}) {
     EXPECT_EQ(cluster_->deadline_of(call), absl::InfiniteFuture()) << call;
   }
 }
 
 TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
-  const std::string no_result =
-      "the job is done, but there is no result of it: ";
+  const std::string no_result = "the job is done, but has no result: ";
   const struct {
     std::string call;
     std::string error;
@@ -258,10 +257,10 @@ TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
   }
 }
 
-// Out of reach, or shut out.
+// A ps is unreachable, or the worker is fenced.
 TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
   for (const absl::Status& error :
-       {absl::UnavailableError("ps is away"), absl::AbortedError("shut out")}) {
+       {absl::UnavailableError("ps is away"), absl::AbortedError("fenced")}) {
     for (const char* call :
          {"declare", "await variables", "await pull 0", "add 0",
           "await push #1", "await verdict #1", "await pull 1", "await done"}) {
@@ -276,7 +275,7 @@ TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
   }
 }
 
-// Whatever it was about to wait for, or to do, when it heard of that.
+// Whatever it was waiting for, or doing, when it learned of it.
 TEST_F(TrainerTest, OfAJobThatIsStoppedItLeavesInOrderWithoutAResult) {
   for (const char* call : {"declare", "await variables", "await pull 0",
                            "await verdict #1", "await done"}) {
@@ -301,8 +300,8 @@ TEST_F(TrainerTest, OfAJobThatIsStoppingItWaitsForTheEnd) {
   EXPECT_THAT(cluster_->calls("await done").size(), 1);
 }
 
-// A checkpoint of step 2 is on disk. Wherever the roll-back is heard of, the
-// steps from 2 on are made again, of the same examples.
+// A checkpoint of step 2 is on disk. Whenever the worker learns of the
+// roll-back, the steps from 2 on are made again, with the same examples.
 TEST_F(TrainerTest, GoesOnFromTheRestoredStep) {
   for (const char* call :
        {"push #4 of step 3", "add 1", "await push #4",
@@ -312,7 +311,7 @@ TEST_F(TrainerTest, GoesOnFromTheRestoredStep) {
     options_.declaration.Clear();
     SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/5);
     cluster_->roll_backs[call].version = 2;
-    // The first time that a line like this is written is in step 0.
+    // Such a line is first written in step 0.
     const bool early = call == "add 1";
     model_.first_inputs.clear();
     EXPECT_EQ(Run(), absl::OkStatus());
@@ -393,8 +392,8 @@ TEST_F(TrainerTest, GivesUpTheEvaluationThatARollBackFinds) {
   EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 3", "pin 6", "pin 8"));
 }
 
-// Restored to a version that is due, it is evaluated once more; what lies
-// before it is not.
+// If an evaluation is due at the restored version, it is made once more;
+// earlier ones are not.
 TEST_F(TrainerTest, ComesLate) {
   for (const auto& [first, due] :
        {std::pair(3,
@@ -438,19 +437,19 @@ TEST_F(TrainerTest, ComesWhenTheJobWasFinishedBefore) {
   }
 }
 
-// A ps that dies when all is done rolls nothing back.
+// A ps that dies after the job is done does not roll it back.
 TEST_F(TrainerTest, SaysThatThereIsNoResultWhenAPsDiesAtTheEnd) {
   SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/1);
   cluster_->phase = proto::DONE;
   cluster_->roll_backs["read 1"].version = 0;
   const absl::Status status = Run();
   EXPECT_THAT(status.message(),
-              HasSubstr("the job is done, but there is no result of it: a ps"));
+              HasSubstr("the job is done, but has no result: a ps"));
   EXPECT_FALSE(IsWorkersOwn(status, cluster_->state()));
   EXPECT_THAT(cluster_->calls("declare").size(), 1);
 }
 
-// Nothing is lost with it that is not on disk.
+// Everything lost with it is on disk.
 TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
   for (const std::string call : {"pin 1", "read 1"}) {
     SCOPED_TRACE(call);
@@ -462,7 +461,7 @@ TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
     EXPECT_EQ(Run(), absl::OkStatus());
     EXPECT_EQ(cluster_->calls().back(), "leave");
     EXPECT_EQ(ReadFile(options_.result_file), "");
-    // A ps that nobody brings back is not waited for as during training.
+    // A ps that will not be restored is not waited for as in training.
     EXPECT_EQ(cluster_->deadline_of("pin") - clock_.now, options_.margin);
     if (call == "pin 1") continue;
     EXPECT_EQ(cluster_->deadline_of("read") - clock_.now,
@@ -470,7 +469,8 @@ TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
   }
 }
 
-// The answer that told of the end need not tell of the disk.
+// The response that reported the end may not have reported the last durable
+// step.
 TEST_F(TrainerTest, AsksWhetherTheEndIsOnDisk) {
   SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/1);
   cluster_->phase = proto::DONE;

@@ -1,4 +1,4 @@
-// For tests of what a trainer does in a job: everything around it is a puppet.
+// For tests of what a trainer does in a job: everything around it is a fake.
 #ifndef HOLDFAST_WORKER_TRAINER_TRAINER_TESTING_H_
 #define HOLDFAST_WORKER_TRAINER_TRAINER_TESTING_H_
 
@@ -28,7 +28,7 @@ class StoppedClock final : public Clock {
   absl::Time now = SteadyNow();
 };
 
-// A second later whenever it is asked.
+// Each call returns a time one second later.
 class TickingClock final : public Clock {
  public:
   absl::Time Now() const override {
@@ -41,7 +41,7 @@ class TickingClock final : public Clock {
 
 class TrainerTestBase : public ::testing::Test {
  protected:
-  // To be called first: the model has a table.
+  // Gives the model a table. Must be called first.
   void SetUpTable() {
     model_.has_table = true;
     evaluation_model_.has_table = true;
@@ -111,7 +111,7 @@ class TrainerTestBase : public ::testing::Test {
     return batch->inputs[0];
   }
 
-  // Those of the tickets with these indices.
+  // The first input values of the batches of these tickets.
   std::vector<float> FirstInputs(const std::vector<uint64_t>& tickets) {
     BatchPipeline::Options options = batch_options_;
     options.by_ticket = true;
@@ -127,7 +127,7 @@ class TrainerTestBase : public ::testing::Test {
   }
 
   FakeExamples train_set_ = FakeExamples(1000, 10);
-  // Labels 0 to 9, each four times: at versions below 10 a tenth is right.
+  // Labels 0 to 9, each four times: at versions below 10 a tenth is correct.
   FakeExamples test_set_ = FakeExamples(40, 10);
   FakeModel model_;
   FakeModel evaluation_model_;
@@ -138,7 +138,7 @@ class TrainerTestBase : public ::testing::Test {
   bool has_test_set_ = false;
   std::function<absl::StatusOr<const ExampleSource*>()> read_test_set_;
   Trainer::Options options_;
-  // But for what follows from the job.
+  // Without the options that follow from the job.
   BatchPipeline::Options batch_options_ = {.batch_size = 8};
   std::unique_ptr<FakeCluster> cluster_;
   std::unique_ptr<BatchPipeline> batches_;
@@ -153,7 +153,7 @@ class TrainerTestBase : public ::testing::Test {
     options_.declaration.set_total_steps(steps);
   }
 
-  // The rest of the declaration, and the cluster and the batches for it.
+  // Makes the rest of the declaration, and the cluster and the batches for it.
   void Start(uint32_t replica, uint32_t seats_per_step, uint32_t workers) {
     options_.declaration.clear_variables();
     for (const proto::Variable& variable : model_.Variables()) {

@@ -6,7 +6,7 @@
 namespace holdfast {
 namespace {
 
-// Batches differ: what is compared are means over so many.
+// Batches differ, so means over this many losses are compared.
 constexpr int kLossesPerReport = 20;
 
 }  // namespace
@@ -54,7 +54,7 @@ absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
       version >= options_.total_steps) {
     return absl::OkStatus();
   }
-  // A worker may see no more than some of the versions.
+  // A worker may see only some of the versions.
   const auto latest = [every](uint64_t step) { return step / every * every; };
   const uint64_t due = latest(version.value());
   if (!last_due_.has_value())
@@ -95,10 +95,10 @@ absl::Status TrainingContext::OnVerdict(proto::Verdict verdict,
       ++counts_.duplicate;
       return absl::OkStatus();
     case proto::FENCED:
-      return absl::AbortedError(absl::StrCat(
-          push,
-          " was shut out: the lease of this worker has run out, or "
-          "another process has taken this task over"));
+      return absl::AbortedError(
+          absl::StrCat(push,
+                       " was fenced: the lease of this worker has expired, or "
+                       "another process has taken over this task"));
     case proto::ABORTED: {
       const proto::JobState state = parts_.cluster->state();
       return absl::AbortedError(

@@ -1,6 +1,6 @@
-// That a program on the client's training loop speaks to the cluster as the C++
-// worker does: call by call, in every kind of job. So the same gradients give
-// the same values.
+// Checks that a program on the client's training loop makes the same calls to
+// the cluster as the C++ worker, call by call, in every kind of job. So the
+// same gradients give the same values.
 
 #include <algorithm>
 #include <functional>
@@ -28,8 +28,8 @@ class ParityTest : public TrainerTestBase {
   // Makes the same cluster, model and batches each time.
   using SetUpCase = std::function<void()>;
 
-  // What the trainer does, the loop does; but for the leave, which is the
-  // program's.
+  // The loop makes the same calls as the trainer, except the leave, which is
+  // the program's.
   void ExpectParity(const SetUpCase& set_up) {
     Reset(set_up);
     const absl::Status trained = Run();
@@ -111,7 +111,7 @@ class ParityTest : public TrainerTestBase {
     }
   }
 
-  // With the model's gradients.
+  // Takes a turn with the model's gradients.
   absl::Status TakeTurn(const TrainingLoop::Turn& turn, TrainingLoop* loop) {
     const bool by_ticket = options_.declaration.examples() == proto::BY_TICKET;
     auto batch =
@@ -217,7 +217,7 @@ TEST_F(ParityTest, TheClipFactor) {
   }
 }
 
-// Wherever it is heard of.
+// Whenever the worker learns of it.
 TEST_F(ParityTest, ARollBack) {
   for (const char* call :
        {"push #4 of step 3", "await push #4",

@@ -1,4 +1,4 @@
-"""What overlays/script runs: softmax regression on digits that the wheel draws."""
+"""The program of overlays/script: softmax regression on digits that the wheel draws."""
 
 import numpy as np
 

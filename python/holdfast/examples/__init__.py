@@ -1,4 +1,4 @@
-"""Training scripts that run as they are, and data for them."""
+"""Training scripts that run without changes, and data for them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def fashion_mnist(
     """Fashion-MNIST, from the files of Debian's package dataset-fashion-mnist.
 
     Args:
-        folder: Where the four files are.
+        folder: The folder with the four files.
 
     Returns:
         (x, y, test_x, test_y): float32 [60000, 784] and [10000, 784], 0 to 1, as
         ``ps_worker`` reads them; int64 [60000] and [10000], 0 to 9.
 
     Raises:
-        FileNotFoundError: They are not there.
+        FileNotFoundError: The files do not exist.
     """
 
     def read(name: str, header: int) -> npt.NDArray[np.uint8]:

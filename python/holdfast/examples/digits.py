@@ -1,4 +1,4 @@
-"""A data set of digits that is drawn, not downloaded: strokes under random distortions."""
+"""A data set of digits that are drawn, not downloaded: strokes with random distortions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy.typing as npt
 SIDE = 20
 CLASSES = 10
 
-# The strokes of each digit: corners of a line, in a square of side 1 with its origin at the
-# top left.
+# The strokes of each digit: corners of a line, in a square of side 1 with the origin at the top
+# left.
 _STROKES = (
     "50,10 75,20 82,50 75,80 50,90 25,80 18,50 25,20 50,10",
     "35,28 55,10 55,90",
@@ -27,7 +27,7 @@ _AT_A_TIME = 500  # images, for the memory of one pass
 
 
 def _corners() -> npt.NDArray[np.float64]:
-    """[CLASSES, corners, 2]; shorter lines stand still at their end."""
+    """[CLASSES, corners, 2]; shorter lines repeat their end."""
     lines = [[tuple(map(int, c.split(","))) for c in text.split()] for text in _STROKES]
     longest = max(map(len, lines))
     padded = [line + [line[-1]] * (longest - len(line)) for line in lines]
@@ -38,18 +38,18 @@ def _draw(random: np.random.RandomState, labels: npt.NDArray[np.uint8]) -> npt.N
     count = len(labels)
 
     def uniform(low: float, high: float, *shape: int) -> npt.NDArray[np.float64]:
-        # Of RandomState, whose numbers are the same in every version of NumPy.
+        # From RandomState, whose numbers are the same in every version of NumPy.
         return low + (high - low) * random.random_sample((count, *shape))
 
     corners = _corners()[labels]
     corners += uniform(-0.06, 0.06, *corners.shape[1:])
     x = corners[..., 0] - 0.5
     y = corners[..., 1] - 0.5
-    # Size, slant and turn, and place.
+    # Size, slant and rotation, and position.
     across = uniform(0.55, 1.0, 1) * x + uniform(-0.4, 0.3, 1) * y + uniform(0.4, 0.6, 1)
     down = uniform(0.65, 1.0, 1) * y + uniform(-0.25, 0.25, 1) * x + uniform(0.42, 0.58, 1)
 
-    # The distance of each pixel [image, pixel] to the nearest segment of the line. Only
+    # The distance of each pixel [image, pixel] to the nearest segment of the line. Uses only
     # operations that IEEE 754 rounds correctly, so that every machine draws the same set.
     centers = (np.arange(SIDE) + 0.5) / SIDE
     pixel_x = np.tile(centers, SIDE)

@@ -2,7 +2,7 @@
 
     holdfast local -- python -m holdfast.examples.jax_mnist
 
-The same in one process is ``jax_mnist_single``; five lines differ.
+``jax_mnist_single`` is the same script in one process; five lines differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def init(key: Any, sizes: list[int]) -> Any:
 
 
 def scores_of(params: Any, x: Any) -> Any:
-    """Of each class, before the softmax."""
+    """The logits of the classes."""
     *hidden, last = params
     for layer in hidden:
         x = jax.nn.relu(x @ layer["kernel"] + layer["bias"])

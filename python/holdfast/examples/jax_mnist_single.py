@@ -2,7 +2,7 @@
 
     python -m holdfast.examples.jax_mnist_single
 
-The same on a cluster is ``jax_mnist``, which differs in five lines.
+``jax_mnist`` is the same script on a cluster; five lines differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def init(key: Any, sizes: list[int]) -> Any:
 
 
 def scores_of(params: Any, x: Any) -> Any:
-    """Of each class, before the softmax."""
+    """The logits of the classes."""
     *hidden, last = params
     for layer in hidden:
         x = jax.nn.relu(x @ layer["kernel"] + layer["bias"])

@@ -3,8 +3,8 @@
     python -m holdfast.examples.mnist                    # 2 ps and 2 workers on this machine
     python -m holdfast.examples.mnist --data=fashion     # Fashion-MNIST, where it is installed
 
-Where ``TF_CONFIG`` is set, as by ``holdfast local`` or on Kubernetes, the process is that
-worker; otherwise it starts ``holdfast local`` with itself as the workers.
+If ``TF_CONFIG`` is set, as by ``holdfast local`` or on Kubernetes, the process is that worker;
+otherwise it starts ``holdfast local`` with itself as the workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Labels = npt.NDArray[np.int64]
 
 
 def load(data: str) -> tuple[Float32Array, _Labels, Float32Array, _Labels]:
-    """Images [n, pixels], 0 to 1, and labels [n], 0 to 9: to train on, and to test on."""
+    """Images [n, pixels], 0 to 1, and labels [n], 0 to 9: for training, and for testing."""
     if data == "fashion":
         return fashion_mnist()
     x, y = digits.make(6000, seed=1)
@@ -79,7 +79,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def start(args: argparse.Namespace) -> NoReturn:
-    """Becomes a cluster on this machine, whose workers call ``train``."""
+    """Replaces this process with a cluster on this machine, whose workers call ``train``."""
     flags = [f"--ps={args.ps}", f"--workers={args.workers}", "--on_failure=restart"]
     if args.run_dir:
         flags.append(f"--run_dir={args.run_dir}")
@@ -104,7 +104,7 @@ def main() -> None:
     cluster = parser.add_argument_group("where TF_CONFIG is not set")
     cluster.add_argument("--ps", type=int, default=2)
     cluster.add_argument("--workers", type=int, default=2)
-    cluster.add_argument("--run_dir", help="as of holdfast local")
+    cluster.add_argument("--run_dir", help="as for holdfast local")
     args = parser.parse_args()
     if args.data == "fashion" and not os.path.isdir(FASHION_MNIST):
         parser.error(

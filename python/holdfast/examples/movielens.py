@@ -1,7 +1,7 @@
 """MovieLens as implicit feedback, and how well a model ranks (He et al. 2017).
 
-Each rating is a positive example. The last one of each user is left out for the test: it is to
-be ranked above items that the user has never rated.
+Each rating is a positive example. Each user's last rating is held out for the test: it should be
+ranked above items that the user has never rated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.job import Float32Array
 
 Ids = npt.NDArray[np.int64]
 
-# Items that the test item is ranked among, and the place that counts as a hit.
+# Number of items among which the test item is ranked, and the rank that counts as a hit.
 _AMONG = 99
 _FIRST = 10
 
@@ -38,7 +38,7 @@ class Examples(NamedTuple):
 
 
 class Ratings:
-    """The ratings of a file in RecBole's form: a line of names, and tab-separated fields.
+    """The ratings of a file in RecBole's format: a line of names, and tab-separated fields.
 
     ``ml-100k.inter`` is in RecBole's wheel, as recbole/dataset_example/ml-100k/ml-100k.inter.
     Ids are those of the file.
@@ -72,7 +72,7 @@ class Ratings:
         self.num_items = int(items.max()) + 1
         self._users, self._items = users[~last], items[~last]
         self._test_users, self._test_items = users[last], items[last]
-        # By user and item: whether it was rated, the last one aside.
+        # By user and item, whether the item was rated, except the last one.
         self._rated = np.zeros((self.num_users, self.num_items), np.bool_)
         self._rated[self._users, self._items] = True
         self._all_items = np.unique(items)
@@ -80,11 +80,11 @@ class Ratings:
             raise ValueError(f"{os.fspath(path)}: a user has rated all items, so none can be drawn")
 
     def train(self, *, epochs: int, negatives: int, seed: int) -> Examples:
-        """The positive examples of several epochs, and others for each that are drawn anew.
+        """The positive examples of several epochs, with negative examples drawn for each.
 
         Args:
-            epochs: How often each positive example is there.
-            negatives: Items that the user has not rated, for each.
+            epochs: How often each positive example occurs.
+            negatives: Number of items that the user has not rated, for each positive example.
             seed: Seed of the draw.
         """
         random = np.random.default_rng([seed, 1])
@@ -98,7 +98,7 @@ class Ratings:
         return Examples(users, items, labels)
 
     def hit_rate(self, scores: Callable[[Ids, Ids], Float32Array], seed: int) -> float:
-        """The share of users whose left-out item is among the first 10 of 100.
+        """The share of users whose held-out item is among the first 10 of 100.
 
         Args:
             scores: Called with users and items, int64 [n]; returns float32 [n].
@@ -107,7 +107,7 @@ class Ratings:
         random = np.random.default_rng([seed, 2])
         users = np.repeat(self._test_users[:, None], _AMONG, axis=1)
         others = self._not_rated(users.reshape(-1), random).reshape(users.shape)
-        # The left-out item is not one of them.
+        # The held-out item is not one of them.
         while (same := others == self._test_items[:, None]).any():
             others[same] = self._not_rated(users[same], random)
         items = np.concatenate([self._test_items[:, None], others], axis=1)
@@ -126,18 +126,18 @@ class Ratings:
 def first_rows(
     name: str, rows: int, row_length: int, *, low: float, high: float, seed: int
 ) -> Float32Array:
-    """What ``Uniform(low, high)`` gives the rows of a table at first, with no cluster.
+    """The first values that ``Uniform(low, high)`` gives the rows of a table, without a cluster.
 
-    The same bits as the ps': Philox4x32-10 (Salmon et al. 2011) under the job's seed, with the
+    The same bits as in the ps: Philox4x32-10 (Salmon et al. 2011) under the job's seed, with the
     element's number and the table's name as its counter (common/tensor/initializer.h).
 
     Args:
-        name: The table's.
-        rows: Those of the ids from 0 on, so many.
+        name: The table's name.
+        rows: Number of rows, whose ids start at 0.
         row_length: Values of a row.
-        low: The least value.
-        high: What all values are below.
-        seed: The job's.
+        low: The minimum value.
+        high: The upper bound of the values, exclusive.
+        seed: The job's seed.
 
     Returns:
         float32 [rows, row_length].

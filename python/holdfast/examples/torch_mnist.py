@@ -2,8 +2,8 @@
 
     holdfast local --ps=2 --workers=2 -- python -m holdfast.examples.torch_mnist
 
-``torch_mnist_single.py`` is the same script in one process. A step there has 100 examples, here
-100 of each worker.
+``torch_mnist_single.py`` is the same script in one process. There a step has 100 examples, here 100
+of each worker.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ FIRST = {"low": -0.0173, "high": 0.0173}  # with a standard deviation of 0.01
 
 
 def embedding(name: str, length: int) -> Any:
-    """Rows for whatever ids there are."""
+    """An embedding for any ids."""
     table = holdfast.EmbeddingTable(
         length,
         holdfast.Uniform(**FIRST),
@@ -34,7 +34,7 @@ def embedding(name: str, length: int) -> Any:
 
 
 class NeuMF(torch.nn.Module):  # type: ignore[misc]
-    """A matrix factorization and a perceptron, with embeddings each, under one logistic unit."""
+    """A matrix factorization and a perceptron, each with embeddings, under one logistic unit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class NeuMF(torch.nn.Module):  # type: ignore[misc]
         self.out = torch.nn.Linear(16, 1)
 
     def forward(self, users: Any, items: Any) -> Any:
-        """Of each pair, before the logistic function."""
+        """The logit of each pair."""
         gmf = self.gmf_user(users) * self.gmf_item(items)
         mlp = self.mlp(torch.cat([self.mlp_user(users), self.mlp_item(items)], dim=1))
         return self.out(torch.cat([gmf, mlp], dim=1)).squeeze(1)

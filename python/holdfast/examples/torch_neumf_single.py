@@ -22,13 +22,13 @@ FIRST = {"low": -0.0173, "high": 0.0173}  # with a standard deviation of 0.01
 
 
 def embedding(name: str, ids: int, length: int, seed: int) -> Any:
-    """Rows for ids from 0 on."""
+    """An embedding for ids from 0 on."""
     rows = first_rows(name, ids, length, **FIRST, seed=seed)
     return torch.nn.Embedding.from_pretrained(torch.from_numpy(rows), freeze=False, sparse=True)
 
 
 class NeuMF(torch.nn.Module):  # type: ignore[misc]
-    """A matrix factorization and a perceptron, with embeddings each, under one logistic unit."""
+    """A matrix factorization and a perceptron, each with embeddings, under one logistic unit."""
 
     def __init__(self, users: int, items: int, seed: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class NeuMF(torch.nn.Module):  # type: ignore[misc]
         self.out = torch.nn.Linear(16, 1)
 
     def forward(self, users: Any, items: Any) -> Any:
-        """Of each pair, before the logistic function."""
+        """The logit of each pair."""
         gmf = self.gmf_user(users) * self.gmf_item(items)
         mlp = self.mlp(torch.cat([self.mlp_user(users), self.mlp_item(items)], dim=1))
         return self.out(torch.cat([gmf, mlp], dim=1)).squeeze(1)

@@ -1,7 +1,7 @@
 """PyTorch training loops on a cluster.
 
-A script keeps its model, its loss and its optimizer; ``Optimizer`` takes the place of the
-optimizer, and hands out the batches::
+A script keeps its model, its loss and its optimizer; ``Optimizer`` replaces the optimizer, and
+hands out the batches::
 
     opt = holdfast.torch.Optimizer(model, torch.optim.AdamW(model.parameters()), steps=3000)
     for x, y in opt.batches(dataset, 100):
@@ -10,7 +10,7 @@ optimizer, and hands out the batches::
         loss.backward()
         opt.step(loss)
 
-``Embedding`` and ``EmbeddingBag`` take the place of torch's; their rows are on the cluster.
+``Embedding`` and ``EmbeddingBag`` replace torch's; their rows are on the cluster.
 """
 
 from holdfast.torch.embedding import Embedding, EmbeddingBag

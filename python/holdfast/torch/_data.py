@@ -14,12 +14,12 @@ import torch
 
 from holdfast.data import Shuffle, batch_indices
 
-# One backward pass' part of a batch: the batch's index, and which of its pieces.
+# One backward pass's part of a batch: the batch's index, and the index of the piece.
 Piece = tuple[int, int]
 
 
 def seed_of(seed: int, piece: Piece, use: str) -> int:
-    """A seed for torch, other for each piece of the stream and each use."""
+    """A seed for torch, different for each piece of the stream and each use."""
     data = struct.pack("<QQQ", seed % 2**64, piece[0], piece[1]) + use.encode()
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
 
@@ -27,7 +27,7 @@ def seed_of(seed: int, piece: Piece, use: str) -> int:
 class Pieces:
     """A dataset whose items are pieces of batches, collated.
 
-    It crosses to the processes of a data loader.
+    It is pickled for the processes of a data loader.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Pieces:
         self._shuffle = shuffle
         self._shuffle_block = shuffle_block
         default = torch.utils.data.default_collate
-        # Whose rows need not be taken one by one.
+        # Datasets whose rows need not be taken one by one.
         self._is_tensors = type(dataset) is torch.utils.data.TensorDataset and collate is default
 
     def __getitem__(self, piece: Piece) -> Any:
@@ -74,7 +74,7 @@ class Pieces:
 
 
 def seed_torch(seed: int) -> None:
-    """What torch.manual_seed does, without its 100 us where there is no GPU."""
+    """Does the same as torch.manual_seed, without its 100 us if there is no GPU."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
@@ -91,7 +91,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 class Inline:
-    """Loads pieces when they are asked for."""
+    """Loads pieces when they are requested."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -104,20 +104,20 @@ class Inline:
 
 
 class Ahead:
-    """Has a loader's processes load the pieces that will probably be asked for.
+    """Makes a loader's processes load the pieces that will probably be requested.
 
     Args:
-        pieces: What is loaded.
-        loader: How.
+        pieces: The pieces to load.
+        loader: The loader that loads them.
         own: The pieces of each batch that this process computes.
-        stride: From one batch of this process to its next.
+        stride: Distance from one batch of this process to its next.
     """
 
     def __init__(self, pieces: Pieces, loader: Any, own: range, stride: int) -> None:
         self._own = own
         self._stride = stride
         self._next = 0
-        # What the loader will be asked for, and what it has been.
+        # Pieces that will be requested from the loader, and those that have been.
         self._upcoming: collections.deque[Piece] = collections.deque()
         self._asked: collections.deque[Piece] = collections.deque()
         self._iterator: Any = None
@@ -148,7 +148,7 @@ class Ahead:
             self._next = piece[0]
             self._iterator = iter(self._loader)
         elif piece not in self._asked:
-            # After a roll-back, for one. What was loaded in vain is dropped below.
+            # Happens after a rollback, for example. Pieces loaded in vain are dropped below.
             self._upcoming.clear()
             self._next = piece[0]
         while True:
@@ -162,7 +162,7 @@ class Ahead:
 
 
 class _Sampler:
-    """The keys that the loader asks for, as it has room."""
+    """The keys that the loader asks for, when it has room."""
 
     def __init__(self, source: Ahead) -> None:
         self._source = source
@@ -182,17 +182,17 @@ def source_of(
     shuffle: Shuffle = "full",
     shuffle_block: int = 4096,
 ) -> tuple[Inline | Ahead, int]:
-    """Where batches come from, and the examples of a piece.
+    """Returns the source of batches, and the number of examples in a piece.
 
     Args:
         data: A map-style dataset, or a loader of one.
-        size: Examples of a piece. Default: the loader's.
+        size: Number of examples in a piece. Default: the loader's.
         seed: Seed of the order.
-        pieces: Pieces of a batch.
-        own: Those that this process computes.
-        stride: From one batch of this process to its next; None if nobody knows.
+        pieces: Number of pieces in a batch.
+        own: The pieces that this process computes.
+        stride: Distance from one batch of this process to its next; None if it is not known.
         shuffle: As for ``batch_indices``.
-        shuffle_block: Likewise.
+        shuffle_block: As for ``batch_indices``.
 
     Raises:
         TypeError, ValueError: The data cannot be handed out by index.

@@ -1,4 +1,4 @@
-"""From backward passes to the cluster: where gradients lie, and when they leave."""
+"""Passes gradients from backward passes to the cluster: their memory, and when to send them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _pinned_memory(gradient: Any) -> Any:
 
 
 def _start_copy(memory: Any, gradient: Any) -> Any:
-    """An event that tells when the copy is complete.
+    """Starts a copy, and returns an event that says when it is complete.
 
-    What is narrower is widened on the GPU. All is in the stream of the backward pass.
+    Narrower types are widened on the GPU. Everything runs in the stream of the backward pass.
     """
     with torch.cuda.device(gradient.device):
         memory.copy_(gradient.float(), non_blocking=True)
@@ -36,11 +36,11 @@ def _start_copy(memory: Any, gradient: Any) -> Any:
 class Gradients:
     """The gradients of one turn, and the memory that the cluster reads them from.
 
-    With ``overlap`` hooks hand a gradient in as soon as a backward pass has made it, and the
-    library sends it while the pass goes on. Its memory must not change until the turn is
-    over, which the tensor's version tells.
+    With ``overlap``, hooks hand a gradient in as soon as a backward pass has made it, and the
+    library sends it while the pass goes on. Its memory must not change until the turn is over,
+    which is checked by the tensor's version.
 
-    Only one turn is under way at a time; autograd's threads call the hooks.
+    There is only one turn at a time; the hooks are called by autograd's threads.
     """
 
     def __init__(self, slots: Sequence[Slot], *, overlap: bool) -> None:
@@ -48,14 +48,14 @@ class Gradients:
         self._parameters = [(i, slot) for i, slot in enumerate(slots) if slot.kept is None]
         self._statistics = [(i, slot) for i, slot in enumerate(slots) if slot.kept is not None]
         self._pointers = (ctypes.c_void_p * len(slots))()
-        # What is multiplied to the sum of a turn's backward passes.
+        # The factor for the sum of a turn's backward passes.
         self.scale = 1.0
         self._scaled = False
-        # While a backward pass is to hand its gradients in as it makes them.
+        # Whether the backward pass hands its gradients in as it makes them.
         self.loop: Loop | None = None
-        # By variable: tensors that were handed in, with their versions.
+        # By variable, the tensors that were handed in, with their versions.
         self._sent: dict[int, tuple[Any, int]] = {}
-        # Copies from a GPU that may still be going on: (event, variable, memory).
+        # Copies from a GPU that may still be in progress: (event, variable, memory).
         self._copying: list[tuple[Any, int, Any]] = []
         # Memory that the library reads until the turn is over.
         self._lent: list[Any] = []
@@ -86,9 +86,9 @@ class Gradients:
             loop.add_from(ready, memory.data_ptr())
 
     def _memory_of(self, i: int, gradient: Any) -> list[tuple[int, Any]]:
-        """Gradients whose values are in memory that the library can read, as (variable, memory).
+        """Returns gradients in memory that the library can read, as (variable, memory).
 
-        A GPU's are copied to pinned memory, which takes its time; others may be ready instead.
+        Gradients on a GPU are copied to pinned memory, which takes time; others may be ready first.
         """
         gradient = gradient.detach()
         if not _is_on_gpu(gradient):
@@ -125,11 +125,11 @@ class Gradients:
             )
 
     def all(self) -> list[Any]:
-        """The gradients that there are, after the last backward pass; scaled already."""
+        """The existing gradients, after the last backward pass; already scaled."""
         return [slot.tensor.grad for _, slot in self._parameters if slot.tensor.grad is not None]
 
     def scale_rest(self) -> None:
-        """Scales what was not handed in yet."""
+        """Scales the gradients that were not handed in yet."""
         if self.scale == 1.0 or self._scaled:
             return
         self._scaled = True
@@ -139,7 +139,7 @@ class Gradients:
                 slot.tensor.grad.mul_(self.scale)
 
     def on_turn(self) -> None:
-        """A batch is handed out: what statistics hold before it is remembered."""
+        """Called when a batch is handed out: remembers the statistics before it."""
         self._scaled = False
         self._sent.clear()
         self._copying.clear()
@@ -148,7 +148,7 @@ class Gradients:
             slot.at = slot.tensor.detach().to("cpu", torch.float32, copy=True)
 
     def pointers(self) -> Any:
-        """Where the gradients lie that were not handed in, by variable."""
+        """The addresses of the gradients that were not handed in, by variable."""
         ready = self._copied(wait=False)
         for i, slot in self._parameters:
             sent = self._sent.get(i)
@@ -172,11 +172,11 @@ class Gradients:
         return self._pointers
 
     def statistics(self) -> list[tuple[int, Any]]:
-        """What a step is to average, for each statistic.
+        """The value that a step averages, for each statistic.
 
-        The ps make kept x old + (1 - kept) x the mean of what workers push. torch has made
-        the same of its batches already, so what is pushed is what leads from the old value to
-        torch's new one, however many forward passes there were.
+        The ps compute kept x old + (1 - kept) x the mean of the pushed values. torch has already
+        done the same for its batches, so the pushed value is the one that leads from the old value
+        to torch's new one, however many forward passes there were.
         """
         pushed = []
         for i, slot in self._statistics:

@@ -1,8 +1,8 @@
 """The ranks of a torch.distributed group as one worker of the cluster.
 
-Rank 0 of the group holds the connection. The ranks of a step compute a piece of its batch
-each; the sum of their gradients goes to rank 0 before it is pushed, and the values come from
-there. Every rank has to call the same methods in the same order, as with torch.distributed.
+Rank 0 of the group has the connection. Each rank computes one piece of a step's batch; the sum of
+the gradients goes to rank 0, which pushes it and distributes the values. Every rank must call the
+same methods in the same order, as with torch.distributed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ dist = torch.distributed
 
 
 class Group:
-    """This process' place in the group, and a flat copy of all variables for its exchanges."""
+    """This process's place in the group, and a flat copy of all variables for exchanges."""
 
     def __init__(self, process_group: Any, slots: Sequence[Slot]) -> None:
         self._group = process_group
@@ -40,7 +40,7 @@ class Group:
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else "cpu"
         self._device = device
         counts = [slot.tensor.numel() for slot in slots]
-        # In the memory of the group's device, and where the library reads and writes.
+        # In the memory of the group's device, and in memory that the library reads and writes.
         self._flat = torch.zeros(sum(counts), device=device)
         self._host = torch.zeros(sum(counts), pin_memory=True) if on_gpu else self._flat
         self._pieces = [
@@ -72,7 +72,7 @@ class Group:
             dist.reduce(self._flat, self._root, group=self._group)
 
     def pointers(self) -> Any:
-        """Where the sums lie, at rank 0."""
+        """The addresses of the sums, at rank 0."""
         if self._host is not self._flat:
             self._host.copy_(self._flat)
         return self._pointers
@@ -85,7 +85,7 @@ class Group:
         return norm
 
     def loss(self, losses: Sequence[float]) -> float | None:
-        """The mean over the ranks' losses, at rank 0."""
+        """The mean of the ranks' losses, at rank 0."""
         sums = torch.tensor([float(len(losses)), sum(losses)], dtype=torch.float64)
         sums = sums.to(self._device)
         with self._or_unavailable():
@@ -94,7 +94,7 @@ class Group:
         return total / count if count else None
 
     def share(self, turn: Turn, loop: Loop) -> None:
-        """Tells the other ranks of a turn, with its values."""
+        """Sends a turn and its values to the other ranks."""
         loop.read_into(self._pointers)
         if self._host is not self._flat:
             self._flat.copy_(self._host)
@@ -110,7 +110,7 @@ class Group:
             self._broadcast_header([0.0] * 5)
 
     def receive(self) -> Turn:
-        """What rank 0 shares."""
+        """Receives what rank 0 shares."""
         with self._or_unavailable():
             alive, done, batch, step, loss_scale = self._broadcast_header([math.nan] * 5)
             if not alive:
@@ -120,7 +120,7 @@ class Group:
         return Turn(bool(done), int(batch), int(step), loss_scale)
 
     def agree(self, number: int) -> int:
-        """Rank 0's number, for every rank."""
+        """Distributes rank 0's number to every rank."""
         told = torch.tensor([number], device=self._device)
         with self._or_unavailable():
             dist.broadcast(told, self._root, group=self._group)

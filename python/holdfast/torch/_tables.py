@@ -1,4 +1,4 @@
-"""The embedding tables of a model: rows for its modules, and the gradients of these."""
+"""The embedding tables of a model: rows for its modules, and the rows' gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.torch._data import Ahead, Inline, Piece
 
 Ids = npt.NDArray[np.uint64]
 
-# What a batch is about to look up: ids by module.
+# The ids that a batch is about to look up, by module.
 IdsOf = Callable[[Any], Mapping[Any, Any]]
 
 
@@ -54,7 +54,7 @@ class Lookup(torch.nn.Module):  # type: ignore[misc]
         return f'"{self.name}", {self.embedding_dim}{padding}'
 
     def look_up(self, input: Any) -> tuple[Any, Any, int | None]:
-        """(the different rows, where in them each id's is, where the padding's is)."""
+        """(the distinct rows, the index of each id's row, the index of the padding's row)."""
         if self._tables is None:
             raise Error(
                 f"{self}: it has no cluster to read from: make holdfast.torch.Optimizer with the "
@@ -64,7 +64,7 @@ class Lookup(torch.nn.Module):  # type: ignore[misc]
 
 
 def ids_of(module: Lookup, ids: Any) -> Ids:
-    """As the cluster takes them, of the same shape: signed ones by their bits."""
+    """Ids as the cluster takes them, in the same shape: signed ids by their bits."""
     if isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
     array = np.asarray(ids)
@@ -79,12 +79,12 @@ def ids_of(module: Lookup, ids: Any) -> Ids:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """Rows that a backward pass may give gradients.
+    """Rows that may get gradients in a backward pass.
 
     Attributes:
-        ids: Of the rows, each once.
+        ids: Ids of the rows, each once.
         rows: The leaf of the graph, [ids, row_length].
-        kept: Which of its rows count; None for all.
+        kept: The rows that count; None for all.
     """
 
     ids: Ids
@@ -96,23 +96,23 @@ class Tables:
     """The tables of a model's modules.
 
     Attributes:
-        declared: By name.
+        declared: Tables by name.
     """
 
     def __init__(self, model: Any) -> None:
         self._modules: list[Lookup] = []
         self.declared: dict[str, EmbeddingTable] = {}
-        # By table: the first module that has it.
+        # By table, the first module that uses it.
         self._first: dict[str, Lookup] = {}
         for path, module in model.named_modules():
             if isinstance(module, Lookup):
                 self._add(path, module)
         self._cluster: Cluster | None = None
-        # Whether gradients of what is read now can be handed in.
+        # Whether gradients of rows that are read now can be handed in.
         self.in_turn = False
-        # By table, rows of the turn that were read before they were looked up: their ids, sorted.
+        # By table, rows of the turn that were read before they were looked up, with sorted ids.
         self._ahead: dict[str, tuple[Ids, Float32Array]] = {}
-        # By table, in the order of the look-ups of the turn.
+        # By table, in the order of the turn's look-ups.
         self._uses: dict[str, list[Use]] = {}
 
     def _add(self, path: str, module: Lookup) -> None:
@@ -127,22 +127,22 @@ class Tables:
         self._modules.append(module)
 
     def check(self, default: Optimizer | None) -> None:
-        """Whether each table has an optimizer that it can have.
+        """Checks that each table has an optimizer that tables support.
 
         Raises:
-            ValueError: It has not; the error names table and module.
+            ValueError: A table has none; the error names table and module.
         """
         rules = "Sgd, Momentum, Adagrad, Adam or Ftrl"
         for module in self._first.values():
             rule = module.table.optimizer or default
             if rule is None:
                 raise ValueError(
-                    f"{module}: there is no optimizer of torch's whose rule it could have: give "
+                    f"{module}: there is no torch optimizer whose rule the table could use: give "
                     f"the EmbeddingTable an optimizer, one of {rules}"
                 )
             if isinstance(rule, (AdamW, RmsProp)):
                 raise ValueError(
-                    f"{module}: rows are not changed by {type(rule).__name__}: give the "
+                    f"{module}: tables do not support {type(rule).__name__}: give the "
                     f"EmbeddingTable an optimizer, one of {rules}"
                 )
 
@@ -153,14 +153,14 @@ class Tables:
             module._tables = self
 
     def on_turn(self) -> None:
-        """A batch is handed out, or there are no more."""
+        """Called when a batch is handed out, or when there are no more."""
         self._ahead.clear()
         self._uses.clear()
 
-    # Ids that are told before they are looked up.
+    # Ids that are announced before they are looked up.
 
     def merged(self, told: list[Mapping[Any, Any]]) -> dict[str, Ids]:
-        """By table, each id of what ``ids`` has told once, in order."""
+        """By table, the ids that ``ids`` has returned, each once, in order."""
         of_table: dict[str, list[Ids]] = {}
         for ids in told:
             for module, some in ids.items():
@@ -176,12 +176,12 @@ class Tables:
         return {name: np.unique(np.concatenate(arrays)) for name, arrays in of_table.items()}
 
     def want(self, ids: Mapping[str, Ids]) -> None:
-        """Has the rows come with the next values."""
+        """Requests the rows, to arrive with the next values."""
         assert self._cluster is not None
         self._cluster.want_rows(ids)
 
     def read_ahead(self, ids: Mapping[str, Ids]) -> None:
-        """Reads rows of the turn, by one call for all tables unless they are here."""
+        """Reads rows of the turn that are not here yet, in one call for all tables."""
         assert self._cluster is not None
         if ids:
             rows = self._cluster.pull_rows(ids)
@@ -229,7 +229,7 @@ class Tables:
     def _gradients(self, scale: float) -> dict[str, tuple[Ids, Any]]:
         """By table, ids and gradients of the look-ups that a backward pass has reached.
 
-        A row that several of them have used is there for each.
+        A row used by several look-ups occurs once for each.
         """
         found: dict[str, tuple[Ids, Any]] = {}
         for name, uses in self._uses.items():
@@ -247,7 +247,7 @@ class Tables:
         return found
 
     def sums(self, scale: float) -> list[Any]:
-        """The gradients of the rows, each row once: what a norm is taken of."""
+        """The gradients of the rows, each row once, for computing a norm."""
         sums = []
         for ids, gradients in self._gradients(scale).values():
             different, positions = np.unique(ids, return_inverse=True)
@@ -258,10 +258,10 @@ class Tables:
     def hand_in(self, scale: float) -> None:
         """Hands in the gradients of the turn, once for each table.
 
-        Those that are not finite make the push count as not finite, as those of variables do.
+        If they are not finite, the push counts as not finite, as with variables.
 
         Raises:
-            Error: A table has more different rows than a push may have.
+            Error: A table has more different rows than are allowed in a push.
         """
         assert self._cluster is not None
         for name, (ids, gradients) in self._gradients(scale).items():
@@ -271,20 +271,20 @@ class Tables:
                     f"{self._first[name]}: the batch uses {len(np.unique(ids))} different rows, "
                     f"and the table is declared with max_rows_per_push={most}"
                 )
-            # What is refused beside the number of rows are sums that are not finite.
+            # Besides the number of rows, only sums that are not finite are refused.
             with contextlib.suppress(Refused):
                 self._cluster.add_rows(name, ids, gradients.numpy())
 
 
 class Told:
-    """A source of batches whose ids are told to the tables before they are looked up.
+    """A source of batches whose ids are announced to the tables before they are looked up.
 
     Args:
-        source: Where the batches come from.
-        tables: Which are told.
-        ids: Tells of the examples of a piece.
+        source: The source of the batches.
+        tables: The tables.
+        ids: Returns the ids for the examples of a piece.
         own: The pieces of each batch that this process computes.
-        stride: From one batch of this process to its next; None if nobody knows.
+        stride: Distance from one batch of this process to its next; None if it is not known.
     """
 
     def __init__(
@@ -295,15 +295,15 @@ class Told:
         self._ids_of = ids
         self._own = own
         self._stride = stride
-        # By batch, the pieces of the one handed out, and of the one that will probably be next;
-        # and what was told of them.
+        # By batch, the pieces of the current batch and of the one that will probably be next, and
+        # their ids.
         self._loaded: dict[int, list[Any]] = {}
         self._ids: dict[int, dict[str, Ids]] = {}
 
     def begin(
         self, batch: int, waiting: Callable[[], contextlib.AbstractContextManager[None]]
     ) -> None:
-        """The batch is handed out; to load it, and the next one, counts as waiting for input."""
+        """Hands out the batch; loading it, and the next one, counts as waiting for input."""
         upcoming = [batch] if self._stride is None else [batch, batch + self._stride]
         with waiting():
             self._loaded = {which: self._pieces_of(which) for which in upcoming}

@@ -1,4 +1,4 @@
-"""The turns of a training loop, and the values that they bring into the model."""
+"""The turns of a training loop, which update the values of the model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.torch._variables import Slot
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """The duty to contribute the gradient of a batch.
+    """A request to contribute the gradient of a batch.
 
     Attributes:
-        done: There are no more.
+        done: Whether there are no more turns.
         batch: Index in the training stream.
         step: Step of the values.
-        loss_scale: What the loss is multiplied by.
+        loss_scale: The factor for the loss.
     """
 
     done: bool
@@ -31,17 +31,17 @@ class Turn:
 
     @staticmethod
     def of(loop: Loop) -> Turn:
-        """The loop's next turn, which it counts as handed out."""
+        """The loop's next turn, which then counts as handed out."""
         turn = loop.take()
         return Turn(bool(turn.done), int(turn.batch), int(turn.step), float(turn.loss_scale))
 
 
 class Values:
-    """Brings what was pulled into the model's tensors.
+    """Writes pulled values to the model's tensors.
 
     Attributes:
-        place: Where a loop writes the values: the memory of the tensors themselves, or, for
-            those that the library cannot write to, memory beside them.
+        place: The memory to which a loop writes the values: that of the tensors themselves or, for
+            tensors to which the library cannot write, separate memory.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -51,18 +51,18 @@ class Values:
         self.place = Place((ctypes.c_void_p * len(slots))(*self._addresses), self._memory)
 
     def load(self, loop: Loop) -> None:
-        """Of the loop's turn."""
+        """Writes the values of the loop's turn."""
         if loop.place is not self.place:
             loop.read_into(self.place.pointers)
         written = []
         others = []
         for i, tensor in enumerate(self._tensors):
-            # Some programs give a parameter other memory after the optimizer was made.
+            # Some programs change a parameter's memory after the optimizer was created.
             if tensor.data_ptr() == self._addresses[i]:
                 written.append(tensor)
             else:
                 others.append(i)
-        # Autograd learns of changes that it has not made itself.
+        # Notifies autograd of changes that it has not made itself.
         torch.autograd.graph.increment_version(written)
         if others:
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What of a model the cluster holds: its trained parameters and batch norm's statistics."""
+"""The part of a model that the cluster holds: trained parameters and batch norm's statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from holdfast import job
 
-# The one variable, always 0, of a job that trains tables alone: a job has at least one.
+# The only variable, always 0, of a job that trains only tables: a job must have a variable.
 PLACEHOLDER = "tables_only"
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -20,13 +20,13 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclasses.dataclass
 class Slot:
-    """A variable, and the tensor of the model that it stands for.
+    """A variable, and the tensor of the model that it represents.
 
     Attributes:
-        name: As in the model's state_dict.
+        name: The name in the model's state_dict.
         tensor: A parameter, or a buffer.
-        kept: Of a statistic: the share of it that a step keeps, 1 - momentum, in float32.
-        at: Of a statistic: what the tensor held when the batch was handed out, in float32.
+        kept: For a statistic, the share that a step keeps, 1 - momentum, in float32.
+        at: For a statistic, the tensor's value when the batch was handed out, in float32.
     """
 
     name: str
@@ -44,18 +44,18 @@ class Slot:
 
 
 def placeholder() -> Slot:
-    """What is declared where a job trains tables alone; no gradient ever reaches it."""
+    """Declared by a job that trains only tables; no gradient ever reaches it."""
     return Slot(PLACEHOLDER, torch.nn.Parameter(torch.zeros(1)))
 
 
 def slots_of(model: Any, groups: Sequence[Mapping[str, Any]]) -> list[Slot]:
     """The variables of a model in the order in which they are declared.
 
-    Statistics come first: the library sends what was declared last first, as a backward pass
-    makes it, and statistics are handed in at the end.
+    Statistics come first: the library sends variables in reverse order of declaration, as a
+    backward pass makes gradients, and statistics are handed in at the end.
 
     Raises:
-        TypeError, ValueError: The model cannot be trained so; the error names the parameter.
+        TypeError, ValueError: The model cannot be trained; the error names the parameter.
     """
     names = dict(_parameters_by_id(model))
     trained: set[int] = set()
@@ -75,8 +75,8 @@ def slots_of(model: Any, groups: Sequence[Mapping[str, Any]]) -> list[Slot]:
     ]
     if not parameters:
         raise ValueError(
-            "the optimizer has no parameter that requires a gradient; where tables are to be "
-            "trained alone it is None"
+            "the optimizer has no parameter that requires a gradient; to train only tables, "
+            "pass None as the optimizer"
         )
     statistics = list(_statistics_of(model))
     for slot in [*statistics, *parameters]:
@@ -89,7 +89,7 @@ def variables_of(
     groups: Sequence[Mapping[str, Any]],
     rules: Sequence[job.Optimizer],
 ) -> dict[str, job.Variable]:
-    """What is declared: first values are the model's, rules those of the groups."""
+    """The declaration: first values are the model's, and rules those of the groups."""
     rule_of = {
         id(parameter): rule
         for group, rule in zip(groups, rules, strict=True)

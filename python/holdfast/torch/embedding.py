@@ -11,23 +11,23 @@ from holdfast.torch._tables import Lookup
 
 
 class Embedding(Lookup):
-    """Takes the place of ``torch.nn.Embedding``: the rows are those of a table of the cluster.
+    """Replaces ``torch.nn.Embedding``: the rows are those of a table on the cluster.
 
-    It has no parameters. ``holdfast.torch.Optimizer`` finds it in the model, declares its
-    table, and pushes the gradients of the rows that a batch has used. A forward pass reads the
-    rows of its ids, each once; outside of ``Optimizer.batches`` the newest ones, and after the
-    job's end the final ones. Reading makes no rows.
+    It has no parameters. ``holdfast.torch.Optimizer`` finds it in the model, declares its table,
+    and pushes the gradients of the rows that a batch has used. A forward pass reads the rows of its
+    ids, each once: outside of ``Optimizer.batches`` the newest rows, and after the job's end the
+    final ones. Reading does not create rows.
 
     Args:
         name: The table's name in the cluster. Modules of the same name share their rows.
-        table: What is declared of it. Where it has no optimizer of its own, the rule is that of
+        table: The declaration of the table. If it has no optimizer of its own, it uses the rule of
             the first parameter group of torch's optimizer.
         padding_idx: An id whose row is zeros, and is neither read nor trained. Default: none.
 
     Attributes:
         name: The table's name.
-        table: What is declared of it.
-        embedding_dim: Values of a row.
+        table: The declaration of the table.
+        embedding_dim: Number of values in a row.
         padding_idx: As given.
 
     Raises:
@@ -41,11 +41,11 @@ class Embedding(Lookup):
         """Looks up rows.
 
         Args:
-            input: Ids, integers of any shape. A negative one stands for the unsigned number of
-                64 bits with the same bits, so an int64 may be a hash.
+            input: Ids, integers of any shape. A negative id stands for the 64-bit unsigned number
+                with the same bits, so an int64 may be a hash.
 
         Returns:
-            float32, of the shape of ``input`` with the row's length behind, on its device.
+            float32, of the shape of ``input`` followed by the row's length, on its device.
 
         Raises:
             TypeError: They are not integers.
@@ -57,22 +57,22 @@ class Embedding(Lookup):
 
 
 class EmbeddingBag(Lookup):
-    """Takes the place of ``torch.nn.EmbeddingBag``: a row of the result for each bag of ids.
+    """Replaces ``torch.nn.EmbeddingBag``: the result has a row for each bag of ids.
 
-    All else is as with ``Embedding``.
+    Everything else is as with ``Embedding``.
 
     Args:
         name: As for ``Embedding``.
         table: As for ``Embedding``.
-        mode: What becomes of the rows of a bag: their "sum", their "mean", or with "sqrtn" their
-            sum divided by the square root of their number. An empty bag gives zeros.
+        mode: How the rows of a bag are combined: "sum", "mean", or "sqrtn", the sum divided by the
+            square root of the number of rows. An empty bag gives zeros.
         include_last_offset: Whether ``offsets`` ends with the number of ids.
-        padding_idx: An id that is left out of the bags. Default: none.
+        padding_idx: An id that is ignored in the bags. Default: none.
 
     Attributes:
         name: The table's name.
-        table: What is declared of it.
-        embedding_dim: Values of a row.
+        table: The declaration of the table.
+        embedding_dim: Number of values in a row.
         mode: As given.
         include_last_offset: As given.
         padding_idx: As given.
@@ -97,7 +97,7 @@ class EmbeddingBag(Lookup):
         self.include_last_offset = include_last_offset
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        """Looks up rows, and makes one of each bag.
+        """Looks up rows, and combines those of each bag.
 
         Args:
             input: Ids as for ``Embedding``: [bags, ids], or [ids] with ``offsets``.

@@ -1,4 +1,4 @@
-"""State dicts out of checkpoints, without a cluster."""
+"""Makes state dicts from checkpoints, without a cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def state_dict(
 ) -> dict[str, Any]:
     """The tensors of a checkpoint, by the names of the model's parameters and buffers.
 
-    A checkpoint holds what the job has trained, in float32: parameters, and the moving
-    statistics of batch norm. With ``model`` the result is whole: the model's own tensors where the
-    checkpoint has none, as frozen parameters and counters; every name of a tied parameter; and the
-    model's dtypes.
+    A checkpoint holds what the job has trained, in float32: parameters, and the moving statistics
+    of batch norm. With ``model`` the result is complete: it includes the model's own tensors that
+    are not in the checkpoint, such as frozen parameters and counters, and every name of a tied
+    parameter, and has the model's dtypes.
 
     Args:
-        checkpoint: What ``holdfast.load_checkpoint`` returns, or reads.
+        checkpoint: The result of ``holdfast.load_checkpoint``, or a path for it.
         model: A module of the class that was trained. Default: only what the checkpoint holds.
 
     Returns:
@@ -30,7 +30,7 @@ def state_dict(
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The checkpoint is of another model.
+        ValueError: The checkpoint belongs to another model.
     """
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = load_checkpoint(checkpoint)
@@ -66,7 +66,7 @@ def save_state_dict(
 ) -> None:
     """Writes ``state_dict(checkpoint, model)`` for ``torch.load(path, weights_only=True)``.
 
-    ``holdfast checkpoint export DIR --output=FILE.safetensors`` writes safetensors, of any
+    ``holdfast checkpoint export DIR --output=FILE.safetensors`` writes safetensors from any
     checkpoint.
 
     Args:

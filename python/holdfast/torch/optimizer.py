@@ -21,17 +21,17 @@ from holdfast.torch._turns import Turn, Values
 from holdfast.torch._variables import placeholder, slots_of, variables_of
 from holdfast.torch.rules import rules_of
 
-# What goes in one message: a smaller gradient is sent as a whole, together with the pull.
+# Maximum size of one message: a smaller gradient is sent as a whole, together with the pull.
 _EXCHANGE_BYTES = 4 << 20
 
 
 class Optimizer:
-    """Takes the place of a ``torch.optim`` optimizer; the cluster makes its steps.
+    """Replaces a ``torch.optim`` optimizer; the cluster makes its steps.
 
-    The cluster holds the parameters that the optimizer has, and the moving statistics of
-    batch norm, under their names in the model's ``state_dict``. Their first values are the
-    model's own in worker 0, unless the job resumes from a checkpoint. Each ``step`` pushes
-    the gradient of a batch, and copies the values for the next batch into the model::
+    The cluster holds the optimizer's parameters and the moving statistics of batch norm, under
+    their names in the model's ``state_dict``. Their first values are those of worker 0's model,
+    unless the job resumes from a checkpoint. Each ``step`` pushes the gradient of a batch, and
+    copies the values for the next batch into the model::
 
         opt = holdfast.torch.Optimizer(model, torch.optim.Adam(model.parameters()), steps=3000)
         for x, y in opt.batches(dataset, 100):
@@ -40,36 +40,37 @@ class Optimizer:
             loss.backward()
             opt.step(loss)
 
-    The tables of the model's ``Embedding`` and ``EmbeddingBag`` modules are declared, too, and
-    ``step`` pushes the gradients of the rows that the batch has used. This worker then stays in
-    the cluster when ``batches`` ends, so that the rows can be read: until ``close``, or the end
-    of the process.
+    The tables of the model's ``Embedding`` and ``EmbeddingBag`` modules are declared as well, and
+    ``step`` pushes the gradients of the rows that the batch has used. In this case the worker stays
+    in the cluster after ``batches`` ends, until ``close`` or the end of the process, so that the
+    rows can be read.
 
-    Not in the cluster, and each worker's own: parameters with ``requires_grad=False`` or in
-    none of the optimizer's groups, integer buffers, and buffers other than the moving
-    statistics. Parameters that no gradient reaches count as having a gradient of zeros.
+    The following are not in the cluster, but local to each worker: parameters with
+    ``requires_grad=False`` or in none of the optimizer's groups, integer buffers, and buffers other
+    than the moving statistics. Parameters without a gradient count as having a gradient of zeros.
 
     Args:
-        model: The module that is trained.
-        optimizer: An optimizer of ``torch.optim`` for its parameters, which tells the rule and
-            its hyperparameters, and makes no steps itself. None: the cluster holds the tables of
-            the model alone, each of which has an optimizer of its own, and the script trains
-            the parameters, if there are any.
+        model: The module to train.
+        optimizer: An optimizer of ``torch.optim`` for its parameters, which defines the rule and
+            its hyperparameters, but makes no steps itself. If None, the cluster holds only the
+            model's tables, each of which must have its own optimizer, and the script trains the
+            parameters, if there are any.
         steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous jobs
             with examples by ticket hand out as many batches as fill all steps.
         scheduler: A scheduler of ``torch.optim.lr_scheduler`` for ``optimizer``, or a schedule of
             Holdfast's. The script need not call its ``step``.
-        scheduler_every: Steps from one ``scheduler.step()`` of the original script to the next.
-        cluster: The cluster to train on, which the caller closes. Default: what
-            ``holdfast.connect()`` finds; this worker leaves it when ``batches`` ends, or, if
-            there are tables, when the process does.
-        accumulate: Backward passes per push.
+        scheduler_every: Number of steps between calls of ``scheduler.step()`` in the original
+            script.
+        cluster: The cluster to train on, which the caller closes. Default: the result of
+            ``holdfast.connect()``; this worker leaves it when ``batches`` ends or, if there are
+            tables, when the process ends.
+        accumulate: Number of backward passes per push.
         overlap: Whether gradients are sent while the backward pass goes on. Default: if they
             exceed one message, 4 MiB.
-        process_group: A group of ``torch.distributed`` whose ranks are one worker: gradients are
-            added up within it, and its rank 0 talks to the cluster. Not with tables.
+        process_group: A group of ``torch.distributed`` whose ranks act as one worker: gradients are
+            added up within the group, and its rank 0 talks to the cluster. Not with tables.
         seed: Seed of the order of examples, and of PyTorch's random numbers in each batch.
-        consistency: This and what follows: as for ``holdfast.Cluster.declare``.
+        consistency: As for ``holdfast.Cluster.declare``.
         examples: As for ``declare``.
         clipping: As for ``declare``.
         placement: As for ``declare``.
@@ -87,7 +88,7 @@ class Optimizer:
     Raises:
         TypeError, ValueError: The model, the optimizer or its scheduler cannot be declared; the
             error names what is wrong.
-        Refused, Unavailable, JobFailed: As ``connect`` and ``declare``.
+        Refused, Unavailable, JobFailed: As for ``connect`` and ``declare``.
     """
 
     cluster: Cluster | None
@@ -159,11 +160,11 @@ class Optimizer:
         self._accumulate = accumulate
         self._seed = seed
         self._loop: Loop | None = None
-        # What was handed out last, and whether it was answered.
+        # The turn handed out last, and whether it was answered.
         self._turn: Turn | None = None
         self._answered = True
-        # The examples of its batch; the backward pass that it is at, and whether others came
-        # before or after whose gradients are to be kept.
+        # The examples of its batch; the current backward pass, and whether there are others before
+        # or after it whose gradients must be kept.
         self._examples = 0
         self._pass = 0
         self._keeps_gradients = False
@@ -176,7 +177,7 @@ class Optimizer:
         self._rank = 0 if self._group is None else self._group.rank
         self.cluster = None
         self._leaves = cluster is None
-        # From one batch of this worker to its next, where examples follow from the step.
+        # Distance from one batch of this worker to its next, if the step determines the examples.
         stride = 0
         if self._rank == 0:
             self.cluster = connect() if cluster is None else cluster
@@ -222,26 +223,26 @@ class Optimizer:
         shuffle_block: int = 4096,
         ids: Callable[[Any], Mapping[Any, Any]] | None = None,
     ) -> Iterator[Any]:
-        """Hands out the batches that this worker computes gradients of, until the job is done.
+        """Hands out the batches for which this worker computes gradients, until the job is done.
 
-        Which examples are in a batch follows from its index in the training stream alone, as
-        ``holdfast.batch_indices`` tells. Each is to be answered by ``step`` or ``skip``. When the
-        job is done the model has its final values.
+        The examples in a batch depend only on its index in the training stream, as for
+        ``holdfast.batch_indices``. Each batch must be answered by ``step`` or ``skip``. When the
+        job is done, the model has its final values.
 
-        Before each batch PyTorch's random numbers are seeded by the seed and the batch, so that
-        dropout and augmentations are the same whoever computes it, and how often.
+        Before each batch PyTorch's random numbers are seeded from the seed and the batch, so that
+        dropout and augmentations are the same in whichever worker computes it, and however often.
 
         Args:
             data: A map-style dataset, or a ``DataLoader`` of one, whose ``dataset``,
-                ``batch_size``, ``collate_fn`` and processes are used; its order is not.
-            size: Examples of a backward pass. Default: the loader's ``batch_size``.
-            shuffle: How random their order is; as for ``batch_indices``.
-            shuffle_block: Likewise.
-            ids: Called with the examples of a batch, as they are yielded; returns the ids that
-                the model will look up, by its ``Embedding`` and ``EmbeddingBag`` modules. The
-                rows of all tables are then read by one call, and where batches are assigned by
-                step they come with the other values: batches are loaded one ahead for this.
-                Ids that it leaves out are read when they are looked up.
+                ``batch_size``, ``collate_fn`` and processes are used, but not its order.
+            size: Number of examples in a backward pass. Default: the loader's ``batch_size``.
+            shuffle: How random the order is; as for ``batch_indices``.
+            shuffle_block: As for ``batch_indices``.
+            ids: Called with the examples of a batch, in the form in which they are yielded; returns
+                the ids that the model will look up, by its ``Embedding`` and ``EmbeddingBag``
+                modules. The rows of all tables are then read in one call, and if batches are
+                assigned by step, they arrive with the other values; for this, batches are loaded
+                one ahead. Ids that it leaves out are read when they are looked up.
 
         Yields:
             The examples of a batch, collated. With ``accumulate``, or in the ranks of a
@@ -299,15 +300,15 @@ class Optimizer:
         finally:
             self._gradients.loop = None
             source.close()
-        # Rows are read from the cluster, also when the job is done.
+        # Rows are read from the cluster even when the job is done.
         if self._leaves and not self._tables.declared:
             self.close()
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.
 
-        As ``Cluster.waiting_for_input``, for what the script itself loads in the body of the
-        loop. What ``batches`` loads counts as input anyway.
+        Like ``Cluster.waiting_for_input``, for data that the script itself loads in the body of the
+        loop. Loading by ``batches`` counts as input anyway.
         """
         return contextlib.nullcontext() if self._loop is None else self._loop.waiting_for_input()
 
@@ -318,11 +319,11 @@ class Optimizer:
             self._tables.zero_grad()
 
     def clip_grad_norm(self, max_norm: float) -> Any:
-        """Has the gradient scaled down so that its norm is at most ``max_norm``.
+        """Scales the gradient down so that its norm is at most ``max_norm``.
 
-        It takes the place of ``torch.nn.utils.clip_grad_norm_``. The factor travels with the push:
-        the parameters' ``grad`` stay as they are, and may be on their way. As with
-        ``clipping=``, each worker's gradient is clipped before the mean is taken.
+        This replaces ``torch.nn.utils.clip_grad_norm_``. The factor is sent with the push: the
+        parameters' ``grad`` do not change, and may already be in transit. As with ``clipping=``,
+        each worker's gradient is clipped before the mean is taken.
 
         With ``accumulate`` it takes effect in the last pass.
 
@@ -339,27 +340,27 @@ class Optimizer:
             self._gradients.scale_rest()
             norm = self._norm(self._gradients.scale)
         factor = float(max_norm) / (float(norm) + 1e-6)
-        # A norm that is not a number is that of a gradient that does not count anyway.
+        # A gradient whose norm is not a number does not count anyway.
         self._clip = min(1.0, factor) if factor >= 0 else 1.0
         return norm
 
     def step(self, loss: Any = None, *, examples: int | None = None) -> None:
-        """Pushes the gradient, and takes the values for the next batch into the model.
+        """Pushes the gradient, and copies the values for the next batch into the model.
 
         With ``accumulate`` only the last pass of a batch pushes.
 
         Args:
             loss: The mean loss over the examples of this pass, for the job's status: a tensor or a
-                number. Default: not told.
-            examples: What the batch counts for in the mean of the step, a whole number. Where
-                examples have weights: the sum of theirs, in a unit that all workers share.
-                Default: the batch's size. Not with ``accumulate`` or ``process_group``.
+                number. Default: not reported.
+            examples: The batch's weight in the mean of the step, a whole number. If examples have
+                weights: the sum of their weights, in a unit shared by all workers. Default: the
+                batch's size. Not with ``accumulate`` or ``process_group``.
 
         Raises:
-            ValueError: ``examples`` does not fit.
-            Error: There is no current batch, a hyperparameter of ``param_groups`` was changed, or a
-                gradient after it had been sent; or the batch uses more rows than its table's
-                ``max_rows_per_push``.
+            ValueError: ``examples`` is not valid.
+            Error: There is no current batch; a hyperparameter of ``param_groups`` was changed, or a
+                gradient was changed after it had been sent; or the batch uses more rows than its
+                table's ``max_rows_per_push``.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         self._need_turn()
@@ -393,7 +394,7 @@ class Optimizer:
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is to be multiplied by before the backward pass, in float16 jobs."""
+        """The factor by which to multiply the loss before the backward pass, in float16 jobs."""
         self._need_turn()
         assert self._turn is not None
         return self._turn.loss_scale
@@ -403,14 +404,14 @@ class Optimizer:
         if self.cluster is not None and self._leaves:
             self.cluster.close()
 
-    # What torch.optim.Optimizer has.
+    # The interface of torch.optim.Optimizer.
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups, to be read.
+        """The parameter groups, for reading only.
 
-        The cluster has their hyperparameters from the beginning: the next ``step`` refuses
-        changes. A learning rate that changes is declared, with ``scheduler=``.
+        The cluster has their hyperparameters from the start: the next ``step`` refuses changes. A
+        changing learning rate must be declared, with ``scheduler=``.
         """
         groups: list[dict[str, Any]] = self._inner.param_groups
         return groups

@@ -1,7 +1,7 @@
 """Optimizers of ``torch.optim`` as rules of the cluster.
 
-The optimizer's state lives on the ps, so what reaches them is a declaration. An option that
-no rule covers is refused by name: a job never trains by another formula than its script says.
+The optimizer's state is on the ps, so the ps receive only a declaration. Options that no rule
+covers are refused by name: a job never trains by another formula than its script says.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def rules_of(
         optimizer: A ``torch.optim.SGD``, ``Adam``, ``AdamW``, ``Adagrad`` or ``RMSprop`` that
             has made no steps.
         steps: Steps in the job.
-        scheduler: A scheduler of ``torch.optim.lr_scheduler`` for this optimizer, or a
-            schedule of Holdfast's, which then holds for every group.
-        scheduler_every: Steps from one ``scheduler.step()`` to the next: 1, or the steps of an
-            epoch.
+        scheduler: A scheduler of ``torch.optim.lr_scheduler`` for this optimizer, or a schedule of
+            Holdfast's, which then applies to every group.
+        scheduler_every: Number of steps between calls of ``scheduler.step()``: 1, or the steps of
+            an epoch.
 
     Raises:
-        TypeError: There is no rule for the class of the optimizer, or no schedule for that of
-            the scheduler.
-        ValueError: There is none for one of its options; the error names it.
+        TypeError: There is no rule for the optimizer's class, or no schedule for the scheduler's
+            class.
+        ValueError: No rule supports one of its options; the error names it.
     """
     convert = _RULES.get(type(optimizer))
     if convert is None:
@@ -103,12 +103,12 @@ _WAYS_OUT = {
 
 
 class _Options:
-    """Options of a parameter group, each of which has to be taken or neutral."""
+    """Options of a parameter group, each of which must be used or neutral."""
 
     def __init__(self, optimizer: Any, index: int) -> None:
         self._group: Group = optimizer.param_groups[index]
         self._what = f"{_name(optimizer)}, parameter group {index}"
-        # Other keys of a group are the script's or a scheduler's.
+        # Other keys of a group belong to the script or a scheduler.
         self._left = set(optimizer.defaults) - _IMPLEMENTATIONS
 
     def number(self, name: str) -> float:
@@ -123,7 +123,7 @@ class _Options:
         return bool(self._group.get(name))
 
     def done(self) -> None:
-        """No rule has what was not asked for."""
+        """Refuses options that were not used and are not neutral."""
         for name in sorted(self._left):
             if self._group.get(name):
                 raise ValueError(
@@ -136,7 +136,7 @@ class _Options:
         if isinstance(value, torch.Tensor):
             raise ValueError(
                 f"{self._what}: {name} is a tensor, whose changes the cluster would not see: use "
-                f"a number, as {name}=float({name})"
+                f"a number, such as {name}=float({name})"
             )
         if not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ValueError(f"{self._what}: {name} is {value!r}, not a number")
@@ -147,7 +147,7 @@ def _sgd(options: _Options) -> job.Optimizer:
     rate, decay = options.number("lr"), options.number("weight_decay")
     momentum, nesterov = options.number("momentum"), options.flag("nesterov")
     if momentum == 0:
-        options.number("dampening")  # of momentum, which there is none of
+        options.number("dampening")  # belongs to momentum, which is not used
     options.done()
     if momentum == 0:
         return job.Sgd(learning_rate=rate, weight_decay=decay)
@@ -200,7 +200,7 @@ def _rmsprop(options: _Options) -> job.Optimizer:
     return rule
 
 
-# By the very class: a subclass may make another step.
+# By the exact class: a subclass may make a different step.
 _RULES: dict[type, Callable[[_Options], job.Optimizer]] = {
     torch.optim.SGD: _sgd,
     torch.optim.Adam: _adam,

@@ -1,9 +1,8 @@
 """Schedulers of ``torch.optim.lr_scheduler`` as schedules that a job declares.
 
-The coordinator computes the rate of each step, so that every ps sees the same one whatever
-failed meanwhile. A scheduler is converted where one of the declared formulas yields its
-``get_last_lr()`` at every step of the job, but for the rounding to float32; others are refused
-by name.
+The coordinator computes the rate of each step, so that every ps sees the same rate whatever failed
+meanwhile. A scheduler is converted if one of the declared formulas yields its ``get_last_lr()`` at
+every step of the job, except for rounding to float32; others are refused by name.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from torch.optim import lr_scheduler
 from holdfast import job
 from holdfast.rates import rate_at
 
-# Where schedulers keep a group's first learning rate.
+# The key under which schedulers keep a group's first learning rate.
 FIRST_LR = "initial_lr"
-# Of one declaration; each takes 12 bytes of it.
+# Maximum in one declaration; each takes 12 bytes of it.
 _MAX_PIECES = 10_000
 
 # The learning rate of the rule, and its schedule.
@@ -30,13 +29,13 @@ Rate = tuple[float, job.LearningRateSchedule]
 
 
 def schedule_of(scheduler: Any, group: int, *, steps: int, every: int) -> Rate:
-    """What a rule needs to follow ``scheduler`` in parameter group ``group``.
+    """Returns what a rule needs to follow ``scheduler`` in parameter group ``group``.
 
     Args:
         scheduler: A scheduler that has made no steps.
         group: Index of the parameter group.
         steps: Steps in the job.
-        every: Steps from one ``scheduler.step()`` to the next.
+        every: Number of steps between calls of ``scheduler.step()``.
     """
     if every < 1:
         raise ValueError(
@@ -63,7 +62,7 @@ def _name(scheduler: object) -> str:
 
 
 def _convert(scheduler: Any, group: int, last: int) -> Rate:
-    """By steps of the scheduler, of which the job sees those to ``last``."""
+    """The schedule in steps of the scheduler, of which the job uses those up to ``last``."""
     convert = _CONVERTERS.get(type(scheduler))
     if convert is None:
         raise TypeError(
@@ -82,7 +81,7 @@ def _refuse(scheduler: object, why: str, way_out: str) -> NoReturn:
 
 
 def _changes_until(schedule: job.LearningRateSchedule, last: int) -> int:
-    """A step from which on the rate does not change, or the last one."""
+    """A step from which on the rate does not change, or the last step."""
     warmup = schedule.warmup_steps or 0
     match schedule:
         case job.Piecewise():
@@ -110,7 +109,7 @@ def _pieces(scheduler: object, rates: Iterable[tuple[int, float]]) -> job.Learni
 
 def _step_lr(scheduler: Any, group: int, last: int) -> Rate:
     base, size = scheduler.base_lrs[group], scheduler.step_size
-    # Not a staircase, whose rounded gamma would be raised to a power.
+    # Not a staircase, because its rounded gamma would be raised to a power.
     rates = ((i * size, base * scheduler.gamma**i) for i in range(1, last // size + 1))
     return base, _pieces(scheduler, rates)
 
@@ -137,8 +136,8 @@ def _linear_lr(scheduler: Any, group: int, last: int) -> Rate:
 
 
 def _exponential_lr(scheduler: Any, group: int, last: int) -> Rate:
-    # gamma^u = (gamma^d)^(u/d). The decay rate is rounded to float32, whose error the exponent
-    # would multiply were it u; but it may not underflow.
+    # gamma^u = (gamma^d)^(u/d). The decay rate is rounded to float32, and an exponent of u would
+    # multiply the error; but the rate must not underflow.
     slope = abs(math.log(scheduler.gamma))
     steps = max(1, last if slope * last < 60 else int(60 / slope))
     return scheduler.base_lrs[group], job.Exponential(
@@ -223,7 +222,7 @@ def _sequential_lr(scheduler: Any, group: int, last: int) -> Rate:
     )
 
 
-# By the very class: a subclass may compute other rates.
+# By the exact class: a subclass may compute other rates.
 _CONVERTERS: dict[type, Callable[[Any, int, int], Rate]] = {
     lr_scheduler.StepLR: _step_lr,
     lr_scheduler.MultiStepLR: _multi_step_lr,

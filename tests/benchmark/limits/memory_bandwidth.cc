@@ -1,10 +1,10 @@
-// What this machine's memory can do: memcpy, and the triad of STREAM
-// (J. D. McCalpin, "Memory Bandwidth and Machine Balance", 1995), a = b + s c.
+// Measures this machine's memory bandwidth: memcpy, and the triad of STREAM (J.
+// D. McCalpin, "Memory Bandwidth and Machine Balance", 1995), a = b + s c.
 //
-// memcpy counts the bytes copied, the triad two reads and a write; that a write
-// reads its cache line first is not counted. Arrays are 256 MiB, beyond any
-// cache. The best of several passes, as STREAM has it. Prints JSON lines as
-// tests/benchmark/peers/harness.py has them.
+// memcpy counts the bytes copied, the triad two reads and a write; the read of
+// a cache line before a write is not counted. Arrays are 256 MiB, larger than
+// any cache. Reports the best of several passes, as STREAM does. Prints JSON
+// lines in the format of tests/benchmark/peers/harness.py.
 
 #include <algorithm>
 #include <cstdint>
@@ -50,7 +50,7 @@ void Measure(const std::string& measure, int threads, int64_t bytes,
 }
 
 void Run() {
-  // Written, and so backed by memory, before anything is measured.
+  // Initialized, and so backed by memory, before anything is measured.
   std::vector<float> a(kCount, 0), b(kCount, 1), c(kCount, 2);
   for (int threads : {1, 2}) {
     Measure("memcpy", threads, kCount * sizeof(float),

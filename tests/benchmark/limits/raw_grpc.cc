@@ -1,25 +1,26 @@
-// What gRPC itself can do on this machine: calls with bare ByteBuffers between
-// processes over loopback. The limit beside Holdfast's own wire measures.
+// Measures what gRPC itself can do on this machine: calls with bare ByteBuffers
+// between processes over loopback. This is the limit for Holdfast's own wire
+// measures.
 //
-// - wire: an echo of 16 bytes. A gradient pushed in parts of 4 MiB; the server
-//   applies SGD to each from the slices that it came in, then acknowledges it.
-//   Values pulled in such parts, sent from where they lie, and copied into
+// - wire: an echo of 16 bytes; a gradient pushed in parts of 4 MiB, to which
+//   the server applies SGD directly from the slices received, then acknowledges
+//   them; values pulled in such parts, sent without a copy, and copied into
 //   place by the client.
-// - control: echoes of one process, while another pushes 64 MB at a time.
+// - control: echoes from one process while another one pushes 64 MB at a time.
 // - crowd: many workers, each with two connections, make synchronous steps: all
 //   push 32 kB and send an echo over the other connection, then all pull 32 kB.
-//   What a worker's step costs the server; the limit beside
+//   Reports what a worker's step costs the server, the limit for
 //   tests/benchmark/many_workers.cc.
 //
-// Server and client each wait by one thread: with gRPC's callback API, which
-// waits by two, an echo takes twice the time.
+// Server and client each wait in one thread: with gRPC's callback API, which
+// uses two, an echo takes twice the time.
 //
 // gRPC's estimate of how many bytes may be under way (GRPC_ARG_HTTP2_BDP_PROBE)
-// is off unless --bdp_probe: with it 1 MB is pulled at 0.6 x, and pushed at
-// 0.85 x, this rate. More parts in flight, larger frames and larger reads from
-// the socket gain nothing.
+// is off unless --bdp_probe is set: with it, 1 MB is pulled at 0.6 x and pushed
+// at 0.85 x this rate. More parts in flight, larger frames and larger reads
+// from the socket gain nothing.
 //
-// Prints JSON lines as tests/benchmark/peers/harness.py has them.
+// Prints JSON lines in the format of tests/benchmark/peers/harness.py.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -49,16 +50,17 @@
 #include "absl/time/time.h"
 #include "common/process/flags.h"
 
-ABSL_FLAG(std::string, measures, "wire,control", "what to measure");
-ABSL_FLAG(double, seconds, 1.5, "for each measurement");
-ABSL_FLAG(bool, bdp_probe, false, "whether gRPC estimates the bandwidth");
+ABSL_FLAG(std::string, measures, "wire,control",
+          "The measures: wire, control and crowd.");
+ABSL_FLAG(double, seconds, 1.5, "Time for each measurement, in seconds.");
+ABSL_FLAG(bool, bdp_probe, false, "Whether gRPC estimates the bandwidth.");
 ABSL_FLAG(std::vector<std::string>, workers,
           std::vector<std::string>({"16", "200", "1000"}),
-          "of crowd: numbers of workers");
-// What this program starts itself with; see Spawned.
-ABSL_FLAG(std::string, role, "", "server: serves; load: pushes");
-ABSL_FLAG(int, port, 0, "of the server, for load");
-ABSL_FLAG(int, ready_fd, -1, "gets the server's port as soon as all is well");
+          "The numbers of workers to measure, for crowd.");
+// Flags with which this program starts itself; see Spawned.
+ABSL_FLAG(std::string, role, "", "server: serves; load: pushes.");
+ABSL_FLAG(int, port, 0, "The server's port, for load.");
+ABSL_FLAG(int, ready_fd, -1, "Receives the server's port once it is ready.");
 
 namespace holdfast {
 namespace {
@@ -70,7 +72,7 @@ constexpr char kEcho[] = "/Limits/Echo";
 constexpr char kPush[] = "/Limits/Push";
 constexpr char kPull[] = "/Limits/Pull";
 
-// Before a pushed part's gradient, and all of a request to pull.
+// Precedes the gradient of a pushed part, and is the whole request of a pull.
 struct Range {
   int64_t offset;  // In bytes, a multiple of 4.
   int64_t bytes;
@@ -80,7 +82,7 @@ grpc::Slice Borrow(const void* data, size_t bytes) {
   return grpc::Slice(data, bytes, grpc::Slice::STATIC_SLICE);
 }
 
-// values[i] -= 0.001 * gradient[i]. Slices begin at any byte.
+// values[i] -= 0.001 * gradient[i]. `gradient` may be unaligned.
 __attribute__((target_clones("avx512f", "avx2", "default"))) void ApplySgd(
     const uint8_t* gradient, int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) {
@@ -90,12 +92,12 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) void ApplySgd(
   }
 }
 
-// Walks over the bytes of a message.
+// Reads the bytes of a message in order.
 class Reader {
  public:
   explicit Reader(const grpc::ByteBuffer& message) { message.Dump(&slices_); }
 
-  // Copies `bytes`.
+  // Copies the next `bytes` bytes.
   void Read(void* to, size_t bytes) {
     auto* out = static_cast<uint8_t*>(to);
     while (bytes > 0 && Skip()) {
@@ -107,7 +109,7 @@ class Reader {
     }
   }
 
-  // Applies what follows as a gradient, from where it lies.
+  // Applies the bytes that follow as a gradient, without a copy.
   void Apply(float* values, float* end) {
     while (values < end && Skip()) {
       const int64_t count = std::min<int64_t>(
@@ -116,7 +118,7 @@ class Reader {
       position_ += count * sizeof(float);
       values += count;
       if (values == end || position_ == slices_[slice_].size()) continue;
-      // The next element lies in two slices.
+      // The next element spans two slices.
       uint8_t element[sizeof(float)];
       Read(element, sizeof(element));
       ApplySgd(element, 1, values++);
@@ -124,7 +126,7 @@ class Reader {
   }
 
  private:
-  // To a slice with bytes left.
+  // Advances to a slice with bytes left.
   bool Skip() {
     while (slice_ < slices_.size() && position_ == slices_[slice_].size()) {
       ++slice_;
@@ -138,8 +140,8 @@ class Reader {
   size_t position_ = 0;
 };
 
-// One call at the server, from before it comes until its answer is sent. Each
-// operation after the other, by the server's one thread.
+// One call at the server, from before it arrives until its answer is sent. The
+// server's only thread makes the operations one after the other.
 class Call {
  public:
   Call(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue,
@@ -151,7 +153,7 @@ class Call {
   void OnDone(bool ok) {
     switch (std::exchange(stage_, stage_ + 1)) {
       case 0:
-        new Call(service_, queue_, values_);  // Deletes itself, as this one.
+        new Call(service_, queue_, values_);  // Deletes itself, like this one.
         stream_.Read(&request_, this);
         break;
       case 1:
@@ -175,7 +177,7 @@ class Call {
       Reader reader(request_);
       Range range{};
       reader.Read(&range, sizeof(range));
-      // The client is this program; it asks for nothing else.
+      // The client is this program, so the range is valid.
       float* const begin = values_->data() + range.offset / sizeof(float);
       if (context_.method() == kPush) {
         reader.Apply(begin, begin + range.bytes / sizeof(float));
@@ -198,7 +200,7 @@ class Call {
   grpc::ByteBuffer request_;
 };
 
-// Tells the program that has started this one.
+// Reports the port to the program that has started this one.
 bool SayReady(int port) {
   return write(absl::GetFlag(FLAGS_ready_fd), &port, sizeof(port)) ==
          sizeof(port);
@@ -227,7 +229,7 @@ int Serve() {
   return 0;
 }
 
-// With a connection of its own.
+// Returns a channel with a separate connection.
 std::shared_ptr<grpc::Channel> Connect(int port) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
@@ -240,7 +242,7 @@ std::shared_ptr<grpc::Channel> Connect(int port) {
                                    arguments);
 }
 
-// Calls over a connection of its own. Thread-compatible.
+// Makes calls over its own connection. Thread-compatible.
 class Client {
  public:
   explicit Client(int port) : stub_(Connect(port)) {}
@@ -273,7 +275,7 @@ class Client {
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
     grpc::ByteBuffer response;
     grpc::Status status;
-    const Range* range;  // Of a pull.
+    const Range* range;  // Set for a pull.
   };
 
   void InParts(int64_t bytes, const std::function<void(const Range*)>& start) {
@@ -301,7 +303,7 @@ class Client {
     call->reader->Finish(&call->response, &call->status, call);
   }
 
-  // Waits for the end of any of the calls that have been started.
+  // Waits for any of the started calls to finish.
   void Finish() {
     void* tag = nullptr;
     bool ok = false;
@@ -324,7 +326,7 @@ class Client {
   std::vector<float> values_ = std::vector<float>(kBytes / sizeof(float), 1);
 };
 
-// Many workers, played by one thread. Thread-compatible.
+// Many workers, simulated by one thread. Thread-compatible.
 class Crowd {
  public:
   Crowd(int port, int workers) {
@@ -391,7 +393,8 @@ class Crowd {
   int under_way_ = 0;
 };
 
-// Seconds of each call of `operation`, sorted, after a warm-up.
+// Returns the times of calls of `operation` in seconds, sorted, after a
+// warm-up.
 std::vector<double> Times(const std::function<void()>& operation) {
   const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
   const absl::Time begin = absl::Now();
@@ -451,7 +454,7 @@ absl::Duration CpuTime(pid_t pid) {
   timespec time = {};
   if (clock_getcpuclockid(pid, &clock) != 0 ||
       clock_gettime(clock, &time) != 0) {
-    std::fprintf(stderr, "raw_grpc: the server's CPU time is not to be had\n");
+    std::fprintf(stderr, "raw_grpc: cannot read the server's CPU time\n");
     std::exit(1);
   }
   return absl::DurationFromTimespec(time);
@@ -489,7 +492,7 @@ int Load(int port) {
   for (;;) client.Push(kBytes);  // Until it is killed.
 }
 
-// This program in another role, killed with this object.
+// Runs this program in another role, and kills it when the object is destroyed.
 class Spawned {
  public:
   Spawned(const std::string& role, int port) {
@@ -520,7 +523,7 @@ class Spawned {
   Spawned(const Spawned&) = delete;
   Spawned& operator=(const Spawned&) = delete;
 
-  // The server's; 0 when it has not become ready.
+  // The server's port; 0 if it has not become ready.
   int port() const { return port_; }
   pid_t pid() const { return pid_; }
 

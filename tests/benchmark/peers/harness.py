@@ -1,13 +1,13 @@
-"""What the programs of this folder share: processes, measuring, the data.
+"""Code shared by the programs of this folder: processes, measuring, the data.
 
-A peer's program starts the processes of its cluster on this machine, each of them
-the same program with --role, and prints one JSON line for each measurement:
+A peer's program starts the processes of its cluster on this machine, each of which is the same
+program with --role, and prints one JSON line for each measurement:
 
     {"peer": "tensorflow", "measure": "softmax_sync", "value": 206.1, "unit": "steps/s"}
 
 The work is the same for all: 1 ps and 2 workers, batches of 100 examples, models
-and learning rates as in examples/fashion_mnist_{softmax,mlp}.textproto, one thread
-of arithmetic per worker.
+and learning rates as in examples/fashion_mnist_{softmax,mlp}.textproto, one computing thread per
+worker.
 """
 
 import contextlib
@@ -34,16 +34,16 @@ MODELS = {
     "mlp": ([784, 512, 512, 10], 0.03, 0.9),
 }
 
-# Bytes of a variable in the wire measurements.
+# Sizes of a variable in the wire measurements, in bytes.
 SIZES = {"16B": 16, "1MB": 1 << 20, "64MB": 64 << 20}
 
-# A rate is that of so many seconds, which begin when each worker has made so many
-# steps and as many seconds have passed since the first.
+# A rate is measured over SECONDS, which begin when each worker has made WARM_UP_STEPS steps and
+# WARM_UP_SECONDS have passed since the first step.
 SECONDS = 4.0
 WARM_UP_STEPS = 50
 WARM_UP_SECONDS = 1.5
 
-_WORDS = 8  # Bytes of a worker's counter.
+_WORDS = 8  # The size of a worker's counter in bytes.
 
 
 def report(peer, measure, value, unit):
@@ -53,7 +53,7 @@ def report(peer, measure, value, unit):
 
 
 def report_wire(peer, operation, name, seconds):
-    """Prints what a push or pull of SIZES[name] took."""
+    """Prints the result of pushes or pulls of SIZES[name] bytes."""
     if SIZES[name] < 1000:
         report(peer, f"{operation}_{name}", seconds * 1e6, "us")
     else:
@@ -61,7 +61,7 @@ def report_wire(peer, operation, name, seconds):
 
 
 def median_seconds(operation, seconds=1.5, least=10):
-    """The median of calls of `operation`, after a warm-up of a quarter of the time."""
+    """The median time of calls of `operation`, after a warm-up of a quarter of the time."""
     times = []
     begin = time.perf_counter()
     while True:
@@ -86,7 +86,7 @@ def _die_with_parent():
 
 
 class Processes(contextlib.AbstractContextManager):
-    """Processes that are killed when the block is left, however it is left."""
+    """Processes that are killed whenever the block is left."""
 
     def __init__(self):
         self._processes = []
@@ -94,7 +94,7 @@ class Processes(contextlib.AbstractContextManager):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     def start(self, role, index=0, environment=None, **flags):
-        """Starts this program as `role`; its measurements go where ours go."""
+        """Starts this program as `role`; it prints measurements to our standard output."""
         words = [sys.executable, sys.argv[0], f"--role={role}", f"--index={index}"]
         words += [f"--{name}={value}" for name, value in flags.items()]
         return self.run(words, environment or {})
@@ -106,13 +106,13 @@ class Processes(contextlib.AbstractContextManager):
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
-            stderr=self._errors,  # Frameworks have much to say at each start.
+            stderr=self._errors,  # Frameworks print a lot at each start.
             preexec_fn=_die_with_parent)
         self._processes.append(process)
         return process
 
     def check(self):
-        """Raises when one has failed, and shows what all have written to stderr."""
+        """Raises an error if a process has failed, and shows the stderr of all."""
         for process in self._processes:
             if process.poll():
                 self._errors.seek(0)
@@ -120,7 +120,7 @@ class Processes(contextlib.AbstractContextManager):
                 raise RuntimeError(f"{process.args} has ended with {process.returncode}")
 
     def wait(self, process):
-        """Waits for one to end with 0, as long as none fails."""
+        """Waits until a process exits with 0; raises an error if any process fails."""
         while process.poll() is None:
             self.check()
             time.sleep(0.05)
@@ -134,7 +134,7 @@ class Processes(contextlib.AbstractContextManager):
 
 
 class Steps:
-    """The numbers of steps of all workers, in a file that each process maps."""
+    """The step counts of all workers, in a file that each process maps."""
 
     def __init__(self, path):
         with open(path, "r+b") as file:
@@ -160,10 +160,10 @@ def steps_file():
 
 
 def report_training(peer, measure, processes, path):
-    """Measures workers that train until they are killed, and count into `path`.
+    """Measures workers that train until they are killed, and count steps in `path`.
 
-    In synchronous training a step is of all workers, in asynchronous training each
-    worker's update is one.
+    In synchronous training, a step is made by all workers together; in asynchronous training, each
+    worker's update is a step.
     """
     steps = Steps(path)
     while min(steps.all()) == 0:
@@ -183,7 +183,7 @@ def report_training(peer, measure, processes, path):
 
 
 def batches(worker):
-    """Endless (images, labels) of Fashion-MNIST: [BATCH, 784] in 0 to 1, [BATCH]."""
+    """Endless batches (images, labels) of Fashion-MNIST: [BATCH, 784] from 0 to 1, [BATCH]."""
     import numpy as np
     folder = "/usr/share/datasets/fashion-mnist/"
     with gzip.open(folder + "train-images-idx3-ubyte.gz") as file:

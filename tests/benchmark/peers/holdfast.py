@@ -1,4 +1,4 @@
-"""Holdfast itself, by `holdfast bench`."""
+"""Holdfast itself, measured with `holdfast bench`."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ import harness
 
 PEER = "holdfast"
 
-# The example job, its mode, and steps for some seconds of it.
+# The example job, its mode, and enough steps for some seconds.
 JOBS = {
     "softmax_sync": ("softmax", "synchronous", 10000),
     "softmax_async": ("softmax", "asynchronous", 20000),
@@ -19,7 +19,7 @@ JOBS = {
 
 
 def bench(program, words):
-    """The results of `holdfast bench`, as proto/benchmark.proto tells them."""
+    """The results of `holdfast bench`, in the form of proto/benchmark.proto."""
     with tempfile.NamedTemporaryFile("r") as output, harness.Processes() as processes:
         command = [program, "bench", *words, f"--json={output.name}"]
         processes.wait(processes.run(command, {}))
@@ -52,7 +52,7 @@ def train(program, measure):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True, help="the command holdfast")
+    parser.add_argument("--program", required=True, help="path of the holdfast command")
     parser.add_argument("--measures", default="wire,control," + ",".join(JOBS))
     flags = parser.parse_args()
     for measure in flags.measures.split(","):

@@ -1,4 +1,4 @@
-"""Rows of Holdfast's embedding tables, by `holdfast bench rows`."""
+"""Rows of Holdfast's embedding tables, measured with `holdfast bench rows`."""
 
 import harness
 import holdfast
@@ -7,7 +7,7 @@ import rows
 
 def main():
     parser = rows.parser()
-    parser.add_argument("--program", required=True, help="the command holdfast")
+    parser.add_argument("--program", required=True, help="path of the holdfast command")
     flags = parser.parse_args()
     words = [f"--{name}={getattr(flags, name)}"
              for name in ("rows", "ids", "zipf", "row_length", "seconds")]

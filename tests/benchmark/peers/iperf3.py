@@ -1,4 +1,4 @@
-"""iperf3 over loopback, one connection: what TCP itself moves."""
+"""iperf3 over loopback with one connection: the throughput of TCP itself."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ def main():
                     break
             processes.check()
             time.sleep(0.05)
-        time.sleep(0.2)  # The server takes the probe for a client that has left.
+        time.sleep(0.2)  # The server mistakes the probe for a client that has left.
         output = subprocess.run(
             ["iperf3", "--client", "127.0.0.1", "--port", port, "--time", "3", "--json"],
             check=True, capture_output=True).stdout

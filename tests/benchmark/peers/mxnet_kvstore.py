@@ -1,4 +1,4 @@
-"""MXNet's distributed kvstore (ps-lite over ZeroMQ), the optimizer on the server."""
+"""MXNet's distributed kvstore (ps-lite over ZeroMQ), with the optimizer on the server."""
 
 import argparse
 
@@ -55,8 +55,8 @@ def train(model_name, mode, index, path):
             loss = loss_of(net(images), labels)
         loss.backward()
         trainer.step(harness.BATCH * replicas)
-        # Operations run behind: without this the queue would grow, and steps be
-        # counted that have not been made.
+        # Operations are asynchronous: without this, the queue would grow, and steps would be
+        # counted before they are made.
         loss.wait_to_read()
         steps.add(index)
 

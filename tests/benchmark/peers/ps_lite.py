@@ -9,9 +9,9 @@ import harness
 
 
 def build(source, folder, name="ps_lite_wire", more=()):
-    """The program `name`, made in `folder` with the system's ZeroMQ.
+    """Builds the program `name` in `folder` with the system's ZeroMQ. Returns its path.
 
-    `more`: words for the compiler.
+    `more`: additional arguments of the compiler.
     """
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
@@ -45,8 +45,8 @@ def run(words):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=pathlib.Path, help="only build, in this folder")
-    parser.add_argument("--program", help="ps_lite_wire")
+    parser.add_argument("--build", type=pathlib.Path, help="only build the program, in this folder")
+    parser.add_argument("--program", help="path of ps_lite_wire")
     flags = parser.parse_args()
     if flags.build:
         print(build(os.environ["PS_LITE_SOURCE"], flags.build))

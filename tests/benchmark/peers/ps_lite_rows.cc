@@ -1,7 +1,7 @@
-// Rows in ps-lite's KVServer, by one KVWorker: the server's handler finds them
-// by an absl::flat_hash_map and applies SGD. One role of a cluster, as
-// ps_lite_wire.cc is; ps_lite_rows.py builds it and starts all. The worker
-// prints JSON lines as rows.py has them.
+// Rows in ps-lite's KVServer, with one KVWorker: the server's handler finds
+// them in an absl::flat_hash_map and applies SGD. Like ps_lite_wire.cc, this is
+// one role of a cluster; ps_lite_rows.py builds it and starts all roles. The
+// worker prints JSON lines in the format of rows.py.
 //
 //   ps_lite_rows ROWS IDS ZIPF ROW_LENGTH SECONDS
 
@@ -34,8 +34,7 @@ struct Flags {
   double seconds;
 };
 
-// A table whose rows lie one behind the other, in the order in which they were
-// made.
+// A table whose rows are contiguous, in the order in which they were created.
 class Table {
  public:
   Table(uint64_t rows, size_t row_length) : row_length_(row_length) {
@@ -139,7 +138,7 @@ void Work(const Flags& flags) {
   };
   Report("push", flags, rows, push);
   Report("pull", flags, rows, pull);
-  // ZPushPull pulls the rows that it pushes; a training step wants others.
+  // ZPushPull pulls the rows that it pushes; a training step needs others.
   Report("pushpull", flags, rows, [&] {
     push();
     pull();

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 def build(source, folder):
-    """The program ps_lite_rows, made in `folder` with the system's Abseil."""
+    """Builds the program ps_lite_rows in `folder` with the system's Abseil. Returns its path."""
     words = subprocess.run(["pkg-config", "--cflags", "--libs", "absl_flat_hash_map"], check=True,
                            stdout=subprocess.PIPE, text=True).stdout.split()
     return ps_lite.build(source, folder, "ps_lite_rows",
@@ -21,8 +21,8 @@ def build(source, folder):
 
 def main():
     parser = rows.parser()
-    parser.add_argument("--build", type=pathlib.Path, help="only build, in this folder")
-    parser.add_argument("--program", help="ps_lite_rows")
+    parser.add_argument("--build", type=pathlib.Path, help="only build the program, in this folder")
+    parser.add_argument("--program", help="path of ps_lite_rows")
     flags = parser.parse_args()
     if flags.build:
         print(build(os.environ["PS_LITE_SOURCE"], flags.build))

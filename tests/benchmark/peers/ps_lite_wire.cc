@@ -1,7 +1,7 @@
-// ps-lite's KVServer and KVWorker, the server applying SGD: one role of a
-// cluster of scheduler, server and worker, named by ps-lite's environment
-// variables. ps_lite.py builds it and starts the three. The worker prints JSON
-// lines as harness.py has them.
+// ps-lite's KVServer and KVWorker, with a server that applies SGD: one role of
+// a cluster of scheduler, server and worker, as set by ps-lite's environment
+// variables. ps_lite.py builds it and starts all three. The worker prints JSON
+// lines in the format of harness.py.
 
 #include <algorithm>
 #include <chrono>

@@ -1,12 +1,12 @@
 """Rows in Redis, each a binary value under a key of 8 bytes, over loopback.
 
-Redis has no optimizer: a push stores values that are there already, which is less
-work than a step. Two clients:
+Redis has no optimizer: a push stores values that are already computed, which is less work than a
+step. There are two clients:
 
     redis         redis-py with the parser hiredis: pipelines of MGET and MSET. Keys
                   are bytes before the clock starts; values are converted from and to
                   one NumPy array.
-    redis_packed  the same commands, packed and parsed by NumPy: as all keys and
+    redis_packed  the same commands, packed and parsed by NumPy: because all keys and
                   values have the same length, messages are arrays of records. No
                   client of Redis is that fast; this is what its server allows.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import redis
 import rows
 
-# Keys in one MGET or MSET.
+# The number of keys in one MGET or MSET.
 CHUNK = 1000
 
 
@@ -29,7 +29,7 @@ def chunks(array):
 
 
 class PackedClient:
-    """MGET and MSET of values of one length, over a bare connection."""
+    """MGET and MSET of values of equal length, over a bare connection."""
 
     def __init__(self, port, row_length):
         self._socket = socket.create_connection(("localhost", port))
@@ -50,7 +50,7 @@ class PackedClient:
         return records
 
     def set(self, ids, values):
-        """Sends; await_set waits."""
+        """Sends the request; await_set waits for the answer."""
         records = self._keys(ids, self._pair)
         records["value_head"], records["value_end"] = self._value_head, b"\r\n"
         records["value"] = values
@@ -64,7 +64,7 @@ class PackedClient:
             raise RuntimeError("MSET failed")
 
     def get(self, ids):
-        """Sends; await_get waits."""
+        """Sends the request; await_get waits for the answer."""
         for chunk in chunks(self._keys(ids, self._key)):
             self._socket.sendall(b"*%d\r\n$4\r\nMGET\r\n" % (1 + len(chunk)))
             self._socket.sendall(chunk)

@@ -1,10 +1,9 @@
-"""What the programs that measure rows share: batches of ids, flags, reporting.
+"""Code shared by the programs that measure rows: batches of ids, flags, reporting.
 
-Ids are drawn as `holdfast bench rows` draws them: Zipf's law over the rows of the
-table, permuted so that the frequent ones are not the small ones. Each program
-measures one row length and prints lines as harness.py does, in ns for each row. The
-operations "push", "pull" and "pushpull" are of a batch's unique ids, in rising order;
-the others are of all of its ids.
+Ids are drawn as in `holdfast bench rows`: by Zipf's law over the rows of the table, permuted so
+that frequent ids are not the small ones. Each program measures one row length and prints lines
+like harness.py, in ns per row. The operations "push", "pull" and "pushpull" use a batch's unique
+ids, in ascending order; the others use all of its ids.
 """
 
 import argparse
@@ -13,22 +12,22 @@ import harness
 
 BATCHES = 16
 LEARNING_RATE = 0.001
-# As in cli/bench_row_worker.cc: above any number of rows.
+# As in cli/bench_row_worker.cc; greater than any number of rows.
 _PRIME = 2654435761
 
 
 def parser():
     result = argparse.ArgumentParser()
-    result.add_argument("--rows", type=int, default=10_000_000, help="of the table")
-    result.add_argument("--ids", type=int, default=65536, help="of a batch")
+    result.add_argument("--rows", type=int, default=10_000_000, help="rows of the table")
+    result.add_argument("--ids", type=int, default=65536, help="ids of a batch")
     result.add_argument("--zipf", type=float, default=1.05)
     result.add_argument("--row_length", type=int, default=16)
-    result.add_argument("--seconds", type=float, default=1.5, help="for each operation")
+    result.add_argument("--seconds", type=float, default=1.5, help="time for each operation")
     return result
 
 
 class Batches:
-    """BATCHES batches, to be used in turn."""
+    """BATCHES batches, used in turn."""
 
     def __init__(self, flags):
         import numpy as np
@@ -46,12 +45,12 @@ class Batches:
         self._turn = 0
 
     def next(self):
-        """The number of the next one."""
+        """Returns the index of the next batch."""
         self._turn = (self._turn + 1) % BATCHES
         return self._turn
 
 
 def report(peer, operation, flags, num_rows, call):
-    """Measures calls, each of so many rows."""
+    """Measures calls, each of which handles `num_rows` rows."""
     seconds = harness.median_seconds(call, flags.seconds)
     harness.report(peer, f"{operation}_{flags.row_length}", seconds / num_rows * 1e9, "ns/row")

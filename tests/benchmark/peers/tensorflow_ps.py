@@ -1,6 +1,6 @@
 """TensorFlow's classic parameter server: train.Server and replica_device_setter.
 
-Synchronous training is SyncReplicasOptimizer's.
+Synchronous training uses SyncReplicasOptimizer.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def start_server(flags):
     config = tf.ConfigProto()
     if flags.role == "worker":
         config.intra_op_parallelism_threads = 1
-        # A worker needs nobody but the ps.
+        # A worker communicates only with the ps.
         config.device_filters.extend(["/job:ps", f"/job:worker/task:{flags.index}"])
     return tf, cluster, config, tf.train.Server(
         cluster, job_name=flags.role, task_index=flags.index, config=config)
@@ -38,7 +38,7 @@ def wire(flags):
         with tf.device("/job:ps/task:0"):
             values = tf.get_variable("values_" + name, [size // 4])
         with tf.device("/job:worker/task:0"):
-            # A variable: a constant would be folded, and placed on the ps.
+            # A variable, because a constant would be folded, and placed on the ps.
             gradient = tf.get_variable("gradient_" + name, [size // 4])
         push = tf.raw_ops.ApplyGradientDescent(var=values, alpha=0.001, delta=gradient)
         with tf.device("/job:worker/task:0"):

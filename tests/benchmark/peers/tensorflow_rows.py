@@ -1,6 +1,6 @@
 """Rows of a variable on TensorFlow's classic parameter server: gather, scatter_sub.
 
-The variable has memory for all rows; ids are their numbers.
+The variable has memory for all rows; ids are row numbers.
 """
 
 import harness
@@ -18,7 +18,7 @@ def measure(flags):
         table = tf.get_variable("table", [flags.rows, flags.row_length],
                                 initializer=tf.zeros_initializer())
     with tf.device("/job:worker/task:0"):
-        # Learning rate times gradient. A variable, as in tensorflow_ps.py.
+        # Learning rate times gradient; a variable for the same reason as in tensorflow_ps.py.
         updates = tf.get_variable("updates", [count, flags.row_length])
         pushed, pulled = (tf.placeholder(tf.int64, [count]) for _ in range(2))
     with tf.device("/job:ps/task:0"):
@@ -27,7 +27,7 @@ def measure(flags):
         with tf.control_dependencies([push]):
             gathered_after = tf.gather(table, pulled)
     with tf.device("/job:worker/task:0"):
-        # The rows are sent to where they are used.
+        # The rows are transferred to the worker, which uses them.
         pull, push_and_pull = (tf.identity(values) for values in (gathered, gathered_after))
     with tf.Session(server.target, config=config) as session:
         session.run(tf.global_variables_initializer())

@@ -1,8 +1,8 @@
-"""Rows in PyTorch and NumPy within one process, by one thread: the limit.
+"""Rows in PyTorch and NumPy within one process, with one thread: the limit.
 
-Nothing is sent anywhere: a pull is an index_select of the table, a push an index_add_.
-A "batch" is what a training step does beside its arithmetic with
-EmbeddingBag(sparse=True): forward, backward and SGD.
+Nothing is transferred: a pull is an index_select of the table, a push an index_add_. A "batch" is
+what a training step with EmbeddingBag(sparse=True) does besides its arithmetic: forward, backward
+and SGD.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def main():
     count = batches.num_unique
     bag = torch.nn.EmbeddingBag(
         flags.rows, flags.row_length, mode="sum", sparse=True,
-        # Written, so that it has pages of its own.
+        # Filled, so that the table is backed by memory.
         _weight=torch.full((flags.rows, flags.row_length), 0.5))
     table = bag.weight.detach()
     unique = [torch.from_numpy(ids) for ids in batches.unique]

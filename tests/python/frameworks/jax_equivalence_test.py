@@ -1,4 +1,5 @@
-"""Several JAX workers make the steps of one, with the same bits whatever dies."""
+"""Several JAX workers make the same steps as one worker, with the same bits whichever task
+dies."""
 
 import os
 import unittest
@@ -10,11 +11,11 @@ from local_cluster import LocalCluster
 
 import holdfast
 
-LIMIT = 200.0  # seconds for a script, which has JAX to import first
+LIMIT = 200.0  # timeout of a script in seconds, including the import of JAX
 STEPS = 100
 EXAMPLES = 1000
 
-# A worker, which stands still before `stand_at`, if that is not None, until `go` exists.
+# A worker that waits before step `stand_at`, unless that is None, until `go` exists.
 WORKER = """
 import json, os, time
 import jax
@@ -50,7 +51,7 @@ def start(ps, rule, index, *, size=100, stand_at=None):
 
 
 def finish(ps, workers):
-    """The digest and the values of all workers, which agree."""
+    """The digest and the values, on which all workers must agree."""
     for worker in workers:
         worker.wait(LIMIT)
     results = [worker.result() for worker in workers]
@@ -70,7 +71,7 @@ def train(rule, *, num_ps=1, num_workers=2, size=100):
 
 
 def difference(some, others):
-    """The greatest difference of a variable: of the norms, relative."""
+    """The greatest difference of a variable, relative in norm."""
     return max(
         np.linalg.norm(np.asarray(one) - np.asarray(other)) / np.linalg.norm(other)
         for one, other in zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True)
@@ -87,7 +88,7 @@ class EquivalenceTest(unittest.TestCase):
                 _, values = train(rule)
                 values = jax.tree.map(np.float32, values, is_leaf=lambda v: isinstance(v, list))
                 after_one = difference(values["1"], whole[1])
-                # JAX's own, which only adds in another order.
+                # JAX's own difference, which comes only from another order of additions.
                 halves = train_alone(rule, x, y, steps, accumulate=2)
                 own = difference(halves[-1], whole[-1])
                 after_all = difference(values["last"], whole[-1])

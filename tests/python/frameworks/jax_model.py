@@ -1,4 +1,4 @@
-"""A perceptron in JAX, and the rules that change it, for tests."""
+"""A perceptron in JAX and its update rules, for tests."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ INPUTS, UNITS, CLASSES = 20, 64, 10
 
 
 def examples(count):
-    """(x, y), drawn."""
+    """Random (x, y)."""
     random = np.random.default_rng(3)
     x = random.standard_normal((count, INPUTS), np.float32)
     teacher = random.standard_normal((INPUTS, CLASSES), np.float32)
@@ -35,7 +35,7 @@ def loss_of(params, x, y):
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), y[:, None], axis=1))
 
 
-# Updates as optax has them: (slots, gradient, number of the step from 1) -> (slots, change).
+# Updates in the form of optax: (slots, gradient, number of the step from 1) -> (slots, change).
 
 
 def sgd(slots, g, t):
@@ -57,7 +57,7 @@ def adam(slots, g, t):
     return (m, v), -0.01 * m_hat / (jnp.sqrt(v_hat) + 1e-8)
 
 
-# The update, its slots, and the same of Holdfast's.
+# The update, its slots, and Holdfast's equivalent.
 RULES = {
     "sgd": (sgd, 0, "holdfast.Sgd(learning_rate=0.1)"),
     "momentum": (momentum, 1, "holdfast.Momentum(learning_rate=0.1, momentum=0.9)"),
@@ -66,9 +66,9 @@ RULES = {
 
 
 def train_alone(rule, x, y, batches, accumulate):
-    """The parameters after each step of one process, from the first ones on.
+    """The parameters before the first step and after each step, trained in one process.
 
-    batches: of each step the rows, which are divided into `accumulate` equal parts, whose
+    batches: the rows of each step, which are divided into `accumulate` equal parts, whose
     gradients are averaged.
     """
     update, num_slots, _ = RULES[rule]

@@ -1,4 +1,4 @@
-"""Rows of embedding tables in JAX: the arithmetic of one process, whatever dies."""
+"""Rows of embedding tables in JAX: the same arithmetic as in one process, whichever task dies."""
 
 import os
 import unittest
@@ -12,7 +12,7 @@ from local_cluster import LocalCluster
 import holdfast
 import holdfast.jax
 
-LIMIT = 200.0  # seconds for a script, which has JAX to import first
+LIMIT = 200.0  # timeout of a script in seconds, including the import of JAX
 D = 4
 IDS = 30
 EXAMPLES = 200
@@ -28,7 +28,7 @@ def tables(**more):
 
 
 def examples():
-    """Ids of users [n], of items [n, 3], many of them several times, and targets."""
+    """Ids of users [n] and items [n, 3], many of which occur several times, and targets."""
     random = np.random.default_rng(4)
     users = random.integers(IDS, size=EXAMPLES)
     items = random.integers(IDS, size=(EXAMPLES, 3))
@@ -36,7 +36,7 @@ def examples():
 
 
 def loss_of(params, rows, y):
-    """Of a dot product of a user and the sum of some items."""
+    """The loss of a dot product of a user and the sum of some items."""
     scores = (rows["users"] * rows["items"].sum(axis=1)) @ params["w"]
     return jnp.mean((scores - y) ** 2)
 
@@ -98,7 +98,7 @@ class RowsTest(unittest.TestCase):
                     (dense, table),
                 )
                 trainer.push(loss, grads, ids=ids_of(batch), rows=of_rows)
-        # The next batch of each was wanted, and of the last one, which nobody trains.
+        # Each step announced the rows of the next batch; the last announcement was never used.
         self.assertEqual(wanted[:-1], used[1:])
         for one, other in zip(
             jax.tree.leaves((trainer.params, self.every(trainer))),
@@ -165,7 +165,7 @@ class RowsTest(unittest.TestCase):
             trainer.push(0.0, w, examples=1)
 
 
-# A worker, which stands still before `stand_at`, if that is not None, until `go` exists.
+# A worker that waits before step `stand_at`, unless that is None, until `go` exists.
 WORKER = """
 import json, os, time
 import numpy as np

@@ -1,8 +1,8 @@
-"""holdfast.jax in one process: names, dtypes, shardings, and whose memory is whose."""
+"""holdfast.jax in one process: names, dtypes, shardings, and ownership of memory."""
 
 import os
 
-# Devices of a host, as a TPU host has them.
+# Several devices on one host, like a TPU host.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import collections
@@ -110,7 +110,7 @@ class TrainerTest(unittest.TestCase):
             next(trainer.batches(10))
         for number, batch in enumerate(trainer.batches()):
             self.assertEqual(batch, number + 2)
-            with self.assertRaisesRegex(TypeError, "push: examples is needed"):
+            with self.assertRaisesRegex(TypeError, "push: examples is required"):
                 trainer.push(0.5, grads)
             trainer.push(jnp.float32(0.5), grads, examples=6)
         status = self.cluster.status()
@@ -146,13 +146,14 @@ class TrainerTest(unittest.TestCase):
             trainer.push(0.0, {"a": a, "b": b}, examples=1)
 
     def test_masters_are_float32(self):
-        # 256 steps of 2^-10 make 0.25. Added to 1 in bfloat16, which has 8 bits, each is lost.
+        # 256 steps of 2^-10 add up to 0.25. In bfloat16, which has 8 bits, each would be lost when
+        # added to 1.
         small = 2.0**-10
         params = {name: jnp.ones(3, name) for name in ("bfloat16", "float16", "float32")}
         trainer = self.trainer(params, steps=256)
         for _ in trainer.batches():
             grads = jax.tree.map(lambda leaf: jnp.full_like(leaf, -small), trainer.params)
-            # A gradient in the master's dtype is as good.
+            # A gradient in the master's dtype works equally well.
             if trainer.batch % 2:
                 grads = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), grads)
             trainer.push(0.0, grads, examples=1)
@@ -163,7 +164,7 @@ class TrainerTest(unittest.TestCase):
             np.testing.assert_array_equal(value, 1.25)
 
     def test_a_master_is_rounded_to_the_nearest(self):
-        # 1 + 2^-9 and 1 + 3 x 2^-9 lie between neighbours of bfloat16, which are 2^-7 apart.
+        # 1 + 2^-9 and 1 + 3 x 2^-9 are between adjacent bfloat16 values, which are 2^-7 apart.
         trainer = self.trainer(jnp.ones(2, jnp.bfloat16), steps=1)
         for _ in trainer.batches():
             trainer.push(0.0, jnp.array([-(2.0**-9), -3 * 2.0**-9]), examples=1)
@@ -172,7 +173,7 @@ class TrainerTest(unittest.TestCase):
         )
 
     def test_values_of_a_step_stay_as_they_are(self):
-        # Large, and so such that JAX may take the memory of NumPy's arrays for its own.
+        # Large enough that JAX may take over the memory of NumPy arrays.
         params = {f"p{i}": jnp.zeros(64 * 1024 + i) for i in range(4)}
         trainer = self.trainer(params, steps=8)
         kept = []
@@ -244,8 +245,8 @@ class TrainerTest(unittest.TestCase):
             holdfast.jax.load_checkpoint(self.ps.checkpoints, {"a": [jnp.ones(4)]})
 
 
-# The layers are divided as Megatron's (Shoeybi et al. 2019): the first by its outputs, the
-# second by its inputs.
+# The layers are divided as in Megatron (Shoeybi et al. 2019): the first by its outputs, the second
+# by its inputs.
 SPECS = {
     "hidden": {"kernel": PartitionSpec(None, "model"), "bias": PartitionSpec("model")},
     "out": {"kernel": PartitionSpec("model", None), "bias": PartitionSpec()},
@@ -293,8 +294,8 @@ class MeshTest(unittest.TestCase):
         _, expected, expected_losses = self.train(perceptron(), lambda rows: rows)
         for leaf in jax.tree.leaves(expected):
             self.assertEqual(leaf.devices(), {jax.devices()[0]})
-        # Sums over other parts of batch and units are rounded otherwise: some units in the
-        # last place, which 30 steps with momentum carry along.
+        # Sums over different parts of batch and units are rounded differently, by some units in
+        # the last place, which 30 steps with momentum propagate.
         np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
         for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Batches of datasets and loaders, and who computes them."""
+"""Batches of datasets and loaders, and which processes load them."""
 
 import multiprocessing
 import random
@@ -17,7 +17,7 @@ SIZE = 4
 
 
 class Numbers:
-    """A map-style dataset of no class of PyTorch's."""
+    """A map-style dataset that does not derive from a PyTorch class."""
 
     def __len__(self):
         return COUNT
@@ -40,7 +40,7 @@ def rows_of(batch, size=SIZE, seed=3):
 
 
 class SourceTest(unittest.TestCase):
-    """Without a cluster."""
+    """Tests that need no cluster."""
 
     def source(self, data, size=None, *, pieces=1, own=range(1), stride=1):
         source, _ = _data.source_of(data, size, seed=3, pieces=pieces, own=own, stride=stride)
@@ -80,10 +80,10 @@ class SourceTest(unittest.TestCase):
         )
 
     def test_processes_load_the_same(self):
-        # Random numbers are the batch's own, whoever loads it, and how often.
+        # Random numbers depend only on the batch, whichever process loads it, and however often.
         inline = self.source(Numbers(), SIZE, pieces=2)
         wanted = [(2, 0), (2, 1), (4, 0), (4, 1), (6, 0)]
-        # Back, as after a roll-back, and ahead.
+        # Jumps back, as after a roll-back, and ahead.
         wanted += [(4, 0), (4, 1), (6, 0), (6, 1), (40, 0), (40, 1)]
         expected = [inline.take(piece) for piece in wanted]
         for context in ("fork", "spawn"):
@@ -101,7 +101,7 @@ class SourceTest(unittest.TestCase):
         source = self.source(self.processes("fork", prefetch_factor=3), stride=5)
         self.addCleanup(source.close)
         source.take((10, 0))
-        # Two processes have three each, and one more takes the place of what was taken.
+        # Two processes load three batches each, and one more replaces the batch that was taken.
         self.assertEqual(list(source._asked), [(10 + 5 * i, 0) for i in range(1, 7)])
 
     def test_what_cannot_be_handed_out_by_index(self):
@@ -130,7 +130,8 @@ class SourceTest(unittest.TestCase):
 
 class ClusterTest(unittest.TestCase):
     def digest(self, workers, consistency=None):
-        """Trains with dropout, in processes that are forked from the one that has the cluster."""
+        """Trains with dropout and loader processes that are forked from the process that is
+        connected to the cluster."""
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
         ps = self.enterContext(LocalCluster(1))

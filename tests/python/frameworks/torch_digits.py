@@ -5,19 +5,20 @@ import torch
 from holdfast.examples import digits
 
 EXAMPLES = 2000
-SIZE = 100  # of a worker's batch
+SIZE = 100  # the batch size of a worker
 WORKERS = 2
 
 _images, _labels = digits.make(EXAMPLES, seed=1)
 _x, _y = torch.from_numpy(_images) / 255, torch.from_numpy(_labels).long()
 
 SGD = torch.optim.SGD
-# Decays whose complement to 1 float32 holds: torch rounds 1 - 0.99 from float64, and the cluster
-# has no more of 0.99 than the float32 that was declared, so that they differ by 1e-6.
+# Decays whose complement to 1 is exact in float32: torch rounds 1 - 0.99 from float64, but the
+# cluster only has the declared float32 value of 0.99, so they would differ by 1e-6.
 KEPT = 1 - 2.0**-7
 BETAS = (1 - 2.0**-3, 1 - 2.0**-10)
 OPTIMIZERS = {
-    # Products with this rate are exact, and so the same with and without fused multiply-add.
+    # Products with this rate are exact, so results are the same with and without fused
+    # multiply-add.
     "exact": (SGD, {"lr": 0.125}),
     "momentum": (SGD, {"lr": 0.05, "momentum": 0.9}),
     "nesterov": (SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
@@ -29,7 +30,7 @@ OPTIMIZERS = {
 
 
 def make_model():
-    """The same one each time."""
+    """The same model each time."""
     torch.manual_seed(1)
     return torch.nn.Sequential(
         torch.nn.Linear(400, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10)
@@ -47,7 +48,8 @@ def loss_of(model, rows):
 
 
 def weighted_loss_of(model, rows):
-    """Their weighted mean, and the sum of the weights, which are 0.25 x their label."""
+    """The weighted mean loss over these examples, and the sum of the weights, which are 0.25 x the
+    label."""
     losses = torch.nn.functional.cross_entropy(model(_x[rows]), _y[rows], reduction="none")
     weights = _y[rows] * 0.25
     return (weights * losses).sum() / weights.sum(), weights.sum()

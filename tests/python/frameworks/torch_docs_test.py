@@ -16,7 +16,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
 def run(name, *, ranks=1, of_worker=True):
-    """The outputs of two workers, whose ranks are a group each, or one of all."""
+    """The outputs of two workers; the ranks of each worker form one group, or all ranks do."""
     with LocalCluster(2, 2) as ps:
         scripts = []
         ports = [unused_addresses(1)[0].rsplit(":", 1)[1] for _ in range(2)]
@@ -41,7 +41,7 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(TEXT.count("```"), 2 * (len(SCRIPTS) + len(COMMANDS)))
 
     def test_train(self):
-        # The command that the text has.
+        # The command in the text.
         [command] = COMMANDS
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "train.py"), "w", encoding="utf-8") as file:
@@ -53,7 +53,7 @@ class DocsTest(unittest.TestCase):
             )
         self.assertEqual(done.returncode, 0, done.stdout)
         [accuracy] = re.findall(r"^accuracy (0\.\d+)$", done.stdout, re.M)
-        # Guessing finds a tenth.
+        # Guessing gets a tenth right.
         self.assertGreater(float(accuracy), 0.9)
 
     def test_accumulate(self):
@@ -65,7 +65,7 @@ class DocsTest(unittest.TestCase):
 
     def test_weights(self):
         for output in run("weights.py"):
-            # ln 10, of guessing, is 2.3.
+            # The loss of guessing is ln 10 = 2.3.
             self.assertLess(float(output.split()[-1]), 2)
 
     def test_embedding(self):
@@ -80,7 +80,7 @@ class DocsTest(unittest.TestCase):
 
     def test_group(self):
         for output in run("group.py", ranks=2):
-            # About 8, the variance of a sum of 8 numbers of variance 1, at first.
+            # Initially about 8, the variance of a sum of 8 numbers of variance 1.
             self.assertLess(float(output.split()[-1]), 4)
 
 

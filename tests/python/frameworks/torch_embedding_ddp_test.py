@@ -1,4 +1,4 @@
-"""Tables on a cluster beside dense parameters under DDP: the steps of one process."""
+"""Tables on a cluster with dense parameters under DDP: the same steps as in one process."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ import holdfast
 import holdfast.torch
 
 WORKERS = 2
-SIZE = 16  # of a worker's batch
+SIZE = 16  # the batch size of a worker
 STEPS = 30
 IDS = 50
 RATE = 0.125
@@ -45,7 +45,7 @@ RANK = """
                 "rows": model.rows(torch.arange(IDS)[:, None]),
                 "dense": model.dense.state_dict()}, os.environ["RESULT"])
     opt.close()
-    # As torch_equivalence_test.py does.
+    # Like torch_equivalence_test.py.
     torch.distributed.barrier()
     os._exit(0)
 """
@@ -84,7 +84,7 @@ def loss_of(model, batch):
 
 class DistributedDataParallelTest(unittest.TestCase):
     def ranks(self):
-        """What each has saved."""
+        """What each rank has saved."""
         path = f"{FOLDER}:{os.environ['PYTHONPATH']}"
         with LocalCluster(2, WORKERS) as ps, tempfile.TemporaryDirectory() as folder:
             results = [f"{folder}/{rank}.pt" for rank in range(WORKERS)]

@@ -1,10 +1,10 @@
-"""Workers and ps that are killed under a PyTorch script with tables: the same bits."""
+"""Workers and ps are killed while a PyTorch script with tables trains: the bits stay the same."""
 
 import unittest
 
 from local_cluster import LocalCluster, await_that
 
-# Two modules share a table; the rows of the next batch are told ahead.
+# Two modules share a table; the rows of the next batch are announced in advance.
 SCRIPT = """
     import json
     import numpy as np

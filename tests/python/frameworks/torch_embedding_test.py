@@ -1,4 +1,5 @@
-"""holdfast.torch.Embedding and EmbeddingBag with one worker: torch's own arithmetic."""
+"""holdfast.torch.Embedding and EmbeddingBag with one worker: the same arithmetic as torch's
+own."""
 
 import copy
 import pickle
@@ -36,12 +37,13 @@ class OnACluster(unittest.TestCase):
         return torch.from_numpy(self.cluster.pull_rows({name: np.array(ids)})[name])
 
     def twin(self, module, kind, **options):
-        """torch's own module, with the rows of ours."""
+        """torch's own module, with the rows of our module."""
         return kind.from_pretrained(self.rows(module.name), freeze=False, **options)
 
 
 def cases():
-    """Of bags: input, offsets, and options of the module; the ids 3 and 7 are there often."""
+    """Cases of bags: name, input, offsets, and options of the module; the ids 3 and 7 occur
+    often."""
     generator = torch.Generator().manual_seed(1)
     matrix = torch.randint(IDS, (6, 5), generator=generator)
     matrix[:, 1], matrix[::2, 3] = 3, 7
@@ -57,7 +59,7 @@ def cases():
 
 class FormulasTest(OnACluster):
     def check(self, module, forward, theirs, *, untrained=None):
-        """The same values, bit for bit, and the same rows after a step."""
+        """Checks that the values are the same, bit for bit, and the rows after a step, too."""
         weight = torch.linspace(-1, 1, D)
         opt = self.make(module, steps=1)
         first = self.rows(module.name)
@@ -98,7 +100,7 @@ class FormulasTest(OnACluster):
                 total = self.twin(module, torch.nn.EmbeddingBag, mode="sum", **options)
                 mean = self.twin(module, torch.nn.EmbeddingBag, mode="mean", **options)
                 for _ in opt.batches(range(4), 2):
-                    # sum / sqrt(n) is the root of sum x mean, but for signs.
+                    # sum / sqrt(n) is the square root of sum x mean, up to signs.
                     expected = (total(ids, offsets) * mean(ids, offsets)).sqrt()
                     torch.testing.assert_close(module(ids, offsets).abs(), expected)
                     opt.step()
@@ -167,7 +169,7 @@ class TrainingTest(OnACluster):
         return Net(table(optimizer=rate), table(optimizer=rate))
 
     def alone(self, net):
-        """The same in one process: shared rows are one parameter."""
+        """The same net in one process: shared rows are one parameter."""
         shared = torch.nn.Parameter(self.rows("shared"))
         other = torch.nn.Parameter(self.rows("other"))
         functional = torch.nn.functional
@@ -209,7 +211,7 @@ class TrainingTest(OnACluster):
             rows = getattr(twin, name).detach()
             torch.testing.assert_close(self.rows(name), rows, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(net.dense.weight, twin.dense.weight)
-        # By the modules too, as the job is done.
+        # Also through the modules, because the job is done.
         with torch.no_grad():
             got = net.one(torch.arange(IDS))
         torch.testing.assert_close(got, self.rows("shared"))
@@ -245,7 +247,7 @@ class TrainingTest(OnACluster):
 
                 with mock.patch.object(holdfast.Cluster, "pull_rows", counted):
                     self.train(ids=ids, examples=examples, passes=passes)
-                # After the loop, and to begin with, there are some of the test's own.
+                # Before and after the loop, the test itself makes some calls.
                 turns = [call for call in calls if len(call) == 2]
                 self.assertEqual(len(turns), STEPS * asked)
                 self.assertEqual(len(calls), len(turns) + 6)
@@ -317,7 +319,7 @@ class TrainingTest(OnACluster):
 
 class ReadingTest(OnACluster):
     def made(self):
-        """Rows that the ps have, as they have reported."""
+        """The number of rows that the ps have reported."""
         tasks = self.cluster.status().everything["tasks"]
         return sum(int(task["ps"]["table_rows"]) for task in tasks if "ps" in task)
 
@@ -335,7 +337,7 @@ class ReadingTest(OnACluster):
                 out = model[0](torch.arange(IDS))
             torch.testing.assert_close(out, before)
             self.assertFalse(out.requires_grad)
-            # With gradients that no backward pass makes, too.
+            # Also with gradients that no backward pass computes.
             model(torch.arange(10_000, 10_100)).sum()
             model.train()
             opt.step()
@@ -395,7 +397,7 @@ class ReadingTest(OnACluster):
         self.assertFalse(torch.equal(first, self.rows("t")))
 
     def test_a_roll_back(self):
-        """Rows, and batches that were told ahead, go on from the checkpoint."""
+        """Rows, and batches that were announced in advance, continue from the checkpoint."""
         results = []
         for killed in (False, True):
             torch.manual_seed(3)
@@ -451,9 +453,9 @@ class RefusedTest(OnACluster):
                     r'EmbeddingBag of table "shared" \("two" of the model\) declare it different',
                     lambda: make(net))
         net = Net(table(optimizer=None), table())
-        self.refuse(ValueError, r'"shared" \("one" of the model\): there is no optimizer of torch',
+        self.refuse(ValueError, r'"shared" \("one" of the model\): there is no torch optimizer',
                     lambda: make(net))
-        self.refuse(ValueError, r'"shared" \("one" of the model\): rows are not changed by AdamW',
+        self.refuse(ValueError, r'"shared" \("one" of the model\): tables do not support AdamW',
                     lambda: make(net, torch.optim.AdamW(net.parameters())))
         self.refuse(ValueError, r"process_group: the model has tables \(shared, other\)",
                     lambda: make(net, torch.optim.SGD(net.parameters()), process_group=object()))

@@ -25,7 +25,7 @@ import holdfast.torch
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 STEPS = 100
 
-# Its examples are their indices, so that the test knows who took which.
+# The examples are their indices, so that the test knows which worker took which.
 WORKER = """
     import os
     import torch
@@ -83,7 +83,7 @@ DDP = """
 
 
 def trained_by_workers(name, steps, **environment):
-    """Of each worker: the rows of its batches, and the states after its steps."""
+    """For each worker, the rows of its batches and the states after its steps."""
     path = f"{FOLDER}:{os.environ['PYTHONPATH']}"
     with LocalCluster(2, WORKERS) as ps, tempfile.TemporaryDirectory() as folder:
         results = [f"{folder}/{i}.pt" for i in range(WORKERS)]
@@ -107,7 +107,7 @@ def trained_by_workers(name, steps, **environment):
 
 
 def trained_alone(name, batches, *, accumulated):
-    """The states after steps of all workers' batches, at once or one after the other."""
+    """The states after steps on all workers' batches, at once or one after the other."""
     model = make_model()
     optimizer = make_optimizer(model, name)
     states = []
@@ -124,7 +124,7 @@ def trained_alone(name, batches, *, accumulated):
 
 
 def difference(a, b):
-    """Of the norm, by variable."""
+    """The difference relative in norm, keyed by variable."""
     return {name: float((a[name] - b[name]).norm() / b[name].norm()) for name in b}
 
 
@@ -183,7 +183,7 @@ class WeightsTest(unittest.TestCase):
             optimizer.step()
             for variable, far in difference(workers[0]["states"][step], state_of(model)).items():
                 self.assertLessEqual(far, 1e-6, variable)
-        # The mean of the batches' means is another one.
+        # The mean of the batches' means would be different.
         sums = {float(weighted_loss_of(model, part)[1]) for part in rows}
         self.assertEqual(len(sums), 2)
 
@@ -211,7 +211,7 @@ class WeightsTest(unittest.TestCase):
 
 class DistributedDataParallelTest(unittest.TestCase):
     def test_same_bits(self):
-        """A step of "exact" is w - g / 8, and its bits are those of the gradient."""
+        """A step of "exact" is w - g / 8, and its bits are determined by the gradient's."""
         workers = trained_by_workers("exact", 10)
         with tempfile.TemporaryDirectory() as folder:
             ranks = []

@@ -1,4 +1,4 @@
-"""State dicts out of checkpoints."""
+"""State dicts from checkpoints."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ import holdfast.torch
 
 
 class Tied(torch.nn.Module):
-    """Has all that a state dict can have beside parameters that are trained."""
+    """Has everything that a state dict can have besides trained parameters."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class ExportTest(unittest.TestCase):
         given, trained, other = checkpoint(), Tied(), Tied()
         state = holdfast.torch.state_dict(given, trained)
         self.assertEqual(list(state), list(trained.state_dict()))
-        # Every key is there, and of the right shape: load_state_dict is strict.
+        # Checks that every key exists with the right shape: load_state_dict is strict.
         other.load_state_dict(state)
         for name, value in other.state_dict().items():
             if name in given.values:

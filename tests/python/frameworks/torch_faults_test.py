@@ -1,11 +1,13 @@
-"""Workers and ps that are killed under a PyTorch script: the same bits, and no try/except."""
+"""Workers and ps are killed while a PyTorch script trains: the bits stay the same, without any
+try/except."""
 
 import re
 import unittest
 
 from local_cluster import LocalCluster, await_that
 
-# More than a message, so that parts leave during the backward pass; dropout and batch norm.
+# Larger than a message, so that parts are sent during the backward pass; with dropout and batch
+# norm.
 SCRIPT = """
     import json, sys, time
     import torch

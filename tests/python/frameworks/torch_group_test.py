@@ -35,7 +35,7 @@ SCRIPT = """
 
 
 def alone():
-    """What PyTorch makes of the same batches: 2 groups x 2 ranks x 2 passes x 5 examples."""
+    """PyTorch's result for the same batches: 2 groups x 2 ranks x 2 passes x 5 examples."""
     import torch
 
     import holdfast
@@ -79,7 +79,7 @@ class GroupTest(unittest.TestCase):
             if kill_rank is not None:
                 scripts[0].await_output("step\nstep\n" * 5)
                 scripts[kill_rank].process.kill()
-                # The other rank notices, and ends in a way that has both started again.
+                # The other rank notices, and exits with a code that causes both to be restarted.
                 other = scripts[kill_rank ^ 1]
                 self.assertEqual(other.wait(), 138, other.output)
                 self.assertIn("Unavailable", other.output)
@@ -94,7 +94,7 @@ class GroupTest(unittest.TestCase):
         return results[0]["values"]
 
     def start(self, ps, worker):
-        """The ranks of a worker."""
+        """Starts the ranks of a worker."""
         port = unused_addresses(1)[0].rsplit(":", 1)[1]
         return [
             ps.run(

@@ -1,6 +1,6 @@
-"""holdfast.examples.torch_neumf beside the same in one process, on ratings that are drawn.
+"""holdfast.examples.torch_neumf compared with the same model in one process, on random ratings.
 
-With the environment variable MOVIELENS, a ml-100k.inter, on these ratings.
+If the environment variable MOVIELENS is set, the path of an ml-100k.inter, uses its ratings.
 """
 
 import os
@@ -33,7 +33,8 @@ WORKER = """
 
 
 def write(folder):
-    """Ratings of 20 of 300 items by each of 200 users, who like those of one of 4 kinds."""
+    """Writes ratings of 20 of 300 items by each of 200 users, who like the items of one of 4
+    kinds."""
     path = os.environ.get("MOVIELENS")
     if path:
         return path
@@ -54,9 +55,9 @@ class RatingsTest(unittest.TestCase):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         self.path = os.path.join(folder, "few.inter")
         lines = ["item_id:token\tuser_id:token\trating:float\ttimestamp:float"]
-        # User u rates the items u to u + 3; the time tells that u + 1 is the last one.
+        # User u rates the items u to u + 3; by its time, u + 1 is the last one.
         lines += [f"{u + i}\t{u}\t3\t{5 if i == 1 else i}" for u in (7, 2) for i in range(4)]
-        # Others are there for the draw.
+        # The other users are there for the random draw.
         lines += [f"{i}\t{u}\t1\t{i}" for u in (1, 3) for i in range(60 * u, 60 * u + 120)]
         with open(self.path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
@@ -88,7 +89,7 @@ class RatingsTest(unittest.TestCase):
         self.assertEqual(users[:, 0].tolist(), [1, 2, 3, 7])
         self.assertEqual(items[:, 0].tolist(), [179, 3, 299, 8])
         self.assertFalse(set(items[1, 1:]) & {2, 3, 4, 5})
-        # A model that cannot tell items apart finds none.
+        # A model that cannot tell items apart gets no hits.
         self.assertEqual(ratings.hit_rate(lambda users, items: np.zeros(len(users)), 1), 0)
 
     def test_wrong_files(self):
@@ -125,7 +126,7 @@ class NeuMFTest(unittest.TestCase):
                     )
 
     def train(self, path, workers):
-        """The losses of the steps: each worker has its part of the batch."""
+        """The losses of the steps; each worker trains its part of the batch."""
         with LocalCluster(2, workers) as ps:
             scripts = [
                 ps.run(WORKER, i, RATINGS=path, STEPS=str(STEPS), OMP_NUM_THREADS="1")
@@ -145,7 +146,8 @@ class NeuMFTest(unittest.TestCase):
                 losses = self.train(path, workers)
                 far = np.abs(losses / np.array(alone) - 1)
                 print(f"{workers} workers: losses of {STEPS} steps differ by {far.max():.1e}")
-                # Relative. A sum in another order, as of two workers, is rounded otherwise.
+                # Relative difference: with two workers, sums are in another order and rounded
+                # differently.
                 self.assertLess(far.max(), 1e-5)
 
 

@@ -1,4 +1,4 @@
-"""holdfast.torch.Optimizer with one worker: the same arithmetic as PyTorch alone."""
+"""holdfast.torch.Optimizer with one worker: the same arithmetic as plain PyTorch."""
 
 import copy
 import unittest
@@ -37,7 +37,7 @@ def loss_of(model, batch):
 
 
 def pieces_of(data, size=SIZE, steps=STEPS, seed=0):
-    """The batches that a single worker is handed out."""
+    """The batches that a single worker gets."""
     for batch in range(steps):
         rows = torch.from_numpy(holdfast.batch_indices(batch, len(data), size, seed))
         yield [tensor[rows] for tensor in data.tensors]
@@ -45,7 +45,7 @@ def pieces_of(data, size=SIZE, steps=STEPS, seed=0):
 
 class OneWorker(unittest.TestCase):
     def make(self, model, optimizer=None, *, steps=STEPS, **options):
-        """On a cluster of its own."""
+        """Creates an optimizer on a new cluster."""
         ps = self.enterContext(LocalCluster(2))
         cluster = self.enterContext(holdfast.connect(**ps.task()))
         optimizer = sgd(model) if optimizer is None else optimizer
@@ -211,7 +211,7 @@ class OptimizerTest(OneWorker):
         model, alone = net(), net()
         opt = self.train(model)
         self.train_alone(alone)
-        # The biases before batch norm have no gradient but rounding errors.
+        # The gradients of biases before batch norm are only rounding errors.
         self.assert_close(model, alone, 1e-5)
         self.assertEqual(model[1].num_batches_tracked, STEPS)
         names = set(opt.cluster.pull())
@@ -241,7 +241,7 @@ class OptimizerTest(OneWorker):
         for dtype in (torch.bfloat16, torch.float16):
             with self.subTest(dtype=dtype):
                 model = mlp().to(dtype)
-                # A master in float32, as one who writes it out in PyTorch has it.
+                # A master copy in float32, as one would write it in PyTorch.
                 masters = [p.detach().float().clone() for p in model.parameters()]
                 alone = copy.deepcopy(model)
                 data = examples()
@@ -298,7 +298,7 @@ class OptimizerTest(OneWorker):
         for overlap in (False, True):
             with self.subTest(overlap=overlap):
                 model = Trains()
-                # Zeros are a gradient: weight decay takes its share.
+                # Zeros count as a gradient: weight decay applies.
                 opt = self.train(
                     model, sgd(model, lr=0.5, weight_decay=0.5), overlap=overlap, steps=2
                 )
@@ -320,7 +320,7 @@ class OptimizerTest(OneWorker):
         self.train(model, groups(model))
         self.train_alone(alone, groups(alone))
         self.assert_close(model, alone)
-        # In no group: it stays.
+        # The parameter is in no group, so it does not change.
         self.assertTrue(torch.equal(model[2].bias, mlp()[2].bias))
 
     def test_a_gradient_that_is_not_finite_counts_nothing(self):
@@ -367,7 +367,7 @@ class OptimizerTest(OneWorker):
         self.assert_close(model, alone)
 
     def test_copies_from_a_gpu_are_waited_for(self):
-        """With copies that a test lets happen in place of a GPU's."""
+        """In place of a GPU's copies, the test completes its own."""
         events = []
 
         class Event:
@@ -378,7 +378,7 @@ class OptimizerTest(OneWorker):
                 events.append(self)
 
             def query(self):
-                # The second copy is complete at once, the third when it is asked again.
+                # The second copy completes at once, the third at its second query.
                 self.seen += 1
                 done = events.index(self) % 4 == 1 or self.seen > 2
                 if done:
@@ -430,7 +430,7 @@ class OptimizerTest(OneWorker):
 
 
 class RefusalTest(OneWorker):
-    """What is refused, and by what words."""
+    """What is refused, and the error messages."""
 
     def body(self, body, error, **options):
         model = mlp()

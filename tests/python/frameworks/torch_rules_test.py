@@ -1,4 +1,5 @@
-"""torch.optim's optimizers and schedulers, and the rules and schedules they become."""
+"""torch.optim's optimizers and schedulers, and the rules and schedules that they are converted
+to."""
 
 import unittest
 
@@ -61,7 +62,7 @@ class FormulasTest(unittest.TestCase):
                         w.grad = torch.tensor(gradient)
                         optimizer.step()
                         trained.step(gradient)
-                        # Values are of the order of 1.
+                        # Values are on the order of 1.
                         np.testing.assert_allclose(
                             trained.value, w.detach().numpy(), rtol=1e-12, atol=1e-12
                         )
@@ -161,7 +162,7 @@ class RefusedTest(unittest.TestCase):
 
 
 def warm(after, steps=7, factor=0.1):
-    """A linear warm-up before the scheduler that ``after`` makes."""
+    """A linear warm-up before the scheduler that ``after`` creates."""
 
     def make(optimizer):
         first = lr_scheduler.LinearLR(optimizer, start_factor=factor, total_iters=steps)
@@ -174,7 +175,7 @@ def made(kind, *arguments, **options):
     return lambda optimizer: kind(optimizer, *arguments, **options)
 
 
-# By name: what makes it, and the steps of it that are compared.
+# Keyed by name: a function that creates the scheduler, and the number of steps that are compared.
 SCHEDULERS = {
     "step": (made(lr_scheduler.StepLR, 7, gamma=0.3), 50),
     "step, many": (made(lr_scheduler.StepLR, 1, gamma=0.999), 2000),
@@ -211,7 +212,7 @@ SCHEDULERS = {
     "warm-up, polynomial": (warm(made(lr_scheduler.PolynomialLR, 30, 2.0)), 50),
     "warm-up, cosine": (warm(made(lr_scheduler.CosineAnnealingLR, 43, eta_min=0.001)), 50),
 }
-# Two numbers of a schedule are rounded to float32, each by at most 2^-24 of itself.
+# Two numbers of a schedule are rounded to float32, each with a relative error of at most 2^-24.
 ROUNDED = 2 * 2.0**-24
 
 
@@ -224,7 +225,7 @@ class SchedulesTest(unittest.TestCase):
         rules = [as_declared(rule) for rule in rules]
         for step in range(steps):
             rates = [rate_at(rule.learning_rate, rule.schedule, step) for rule in rules]
-            # 1e-15: what is left of the rate where torch's comes to 0 by many products.
+            # 1e-15: what remains of torch's rate when many products should make it 0.
             np.testing.assert_allclose(
                 rates, scheduler.get_last_lr(), rtol=ROUNDED, atol=1e-15, err_msg=f"step {step}"
             )

@@ -1,10 +1,10 @@
-// Bags of rows, and dot products of the pairs of some vectors.
+// Bags of rows, and dot products of pairs of vectors.
 //
-// Loops are written in vectors of the length that the CPU has, so that what
-// they sum stays in registers; GCC leaves sums that it vectorizes by itself in
-// memory. The lanes of a vector are columns, or pairs of one vector with
-// others. Each sums in the order that backend.h gives, dot products in that of
-// the columns: so the bits are the same for vectors of every length.
+// Loops are written with vectors of the CPU's length, so that sums stay in
+// registers; GCC keeps the sums of loops that it vectorizes in memory. The
+// lanes of a vector are columns, or pairs of one vector with others. Each lane
+// sums in the order that backend.h specifies, dot products in the order of the
+// columns, so the bits are the same for vectors of every length.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,12 +17,12 @@
 namespace holdfast {
 namespace {
 
-// A vector of so many values.
+// A vector of kSize values.
 template <int64_t kSize>
 struct Lanes {
   static constexpr int64_t kCount = kSize;
   typedef float Vector __attribute__((vector_size(kSize * sizeof(float))));
-  // The same in memory, wherever it lies.
+  // The same in memory, at any address.
   typedef float Memory __attribute__((vector_size(kSize * sizeof(float)),
                                       aligned(alignof(float)), may_alias));
 };
@@ -34,7 +34,7 @@ struct Lanes<1> {
   using Memory = float;
 };
 
-// Of the longest vectors.
+// The number of lanes of the longest vectors.
 constexpr int64_t kMaxLanes = 16;
 
 template <typename L>
@@ -64,7 +64,7 @@ void RunInVectors(Simd simd, Loop loop) {
   }
 }
 
-// So many vectors beside one another.
+// kCount adjacent vectors.
 template <typename L, int64_t kCount>
 struct Range {
   using Lanes = L;
@@ -72,8 +72,9 @@ struct Range {
   static constexpr int64_t kColumns = kCount * L::kCount;
 };
 
-// Calls visit(Range(), first) for ranges of columns, which come to `cols`:
-// for as many as there are of the longest, which has kMost vectors.
+// Calls visit(Range(), first) for ranges of columns that together are `cols`
+// columns: as many as possible of the longest range, which has kMost vectors,
+// and then shorter ones.
 template <typename L, int64_t kMost = 4, typename Visitor>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
                                                       const Visitor& visit) {
@@ -92,9 +93,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
   for (; j < cols; ++j) visit(Range<Lanes<1>, 1>(), j);
 }
 
-// Divides by a number that is known before a loop, which takes a
-// multiplication and a shift (Granlund and Montgomery 1994): with d <= 2^s and
-// m = ceil(2^(31+s) / d), i / d is i m / 2^(31+s) for all i < 2^31.
+// Divides by a number that is known before a loop, with a multiplication and a
+// shift (Granlund and Montgomery 1994): with d <= 2^s and m = ceil(2^(31+s) /
+// d), i / d is i m / 2^(31+s) for all i < 2^31.
 class Divisor {
  public:
   explicit Divisor(int64_t value) {
@@ -111,14 +112,14 @@ class Divisor {
   uint64_t multiplier_ = 0;
 };
 
-// A row of a matrix, and by what it is multiplied.
+// A row of a matrix, and its factor.
 struct Term {
   const float* row;
   float weight;
 };
 
-// Sums of terms for each of `count` results, of which i has the terms
-// [first[i * step], first[(i + 1) * step]).
+// Sums terms for each of `count` results; result i has the terms [first[i *
+// step], first[(i + 1) * step]).
 template <bool kWeighted, typename L, typename MakeTerm>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumTerms(int64_t count,
                                                   const uint32_t* first,
@@ -181,8 +182,8 @@ void SumBagsGradientLoop(Simd simd, const DeviceBags& bags, ConstMatrix dy,
   });
 }
 
-// Calls run(bag_of, is_weighted), the latter a std::bool_constant, for the
-// kinds of bags that there are.
+// Calls run(bag_of, is_weighted), the latter a std::bool_constant, for the kind
+// of `bags`.
 template <typename Run>
 void ForKindOf(const DeviceBags& bags, const Run& run) {
   const auto for_weights = [&](auto bag_of) {
@@ -283,7 +284,8 @@ void AddPairwiseBagsGradientLoop(Simd simd, const DeviceBags& bags,
 }
 
 // to[j * to_row + q] = x[q * d + j] for n rows of d values, in squares of four
-// by four: a value at a time would take as long as what is done to them.
+// by four: one value at a time would take as long as the arithmetic that
+// follows.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Transpose(const float* x, int64_t n,
                                                    int64_t d, int64_t to_row,
                                                    float* to) {
@@ -321,8 +323,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Transpose(const float* x, int64_t n,
 
 int64_t PairsBefore(int64_t p) { return p * (p - 1) / 2; }
 
-// The products of kRows vectors, from p on, with those before each: `pairs` are
-// the example's. What is read of the others serves all kRows.
+// The products of kRows vectors, from p on, with the vectors before each;
+// `pairs` are the example's. Values of the other vectors are read once for all
+// kRows.
 template <int64_t kRows, typename L>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void MultiplyWithOthers(
     const float* vectors, int64_t p, int64_t d, const float* transposed,
@@ -348,7 +351,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void MultiplyWithOthers(
   }
 }
 
-// The gradients of kRows vectors, from p on: dx is the first one's.
+// The gradients of kRows vectors, from p on; dx is the gradient of the first.
 template <int64_t kRows, typename L>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
                                                    int64_t p, int64_t n,
@@ -371,7 +374,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
 #pragma GCC unroll 4
           for (int64_t r = 0; r < kRows; ++r) {
             const int64_t own = p + r;
-            // Not 0 times what may not be finite.
+            // Skipped rather than multiplied by 0, since x may not be finite.
             if (own == q) continue;
             sums[r] +=
                 dy[own > q ? PairsBefore(own) + q : PairsBefore(q) + own] * x;
@@ -390,8 +393,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
       });
 }
 
-// Vectors that are multiplied by others at a time: what is summed for each
-// waits for the sum before it, and there are two multiplications at once.
+// The number of vectors that are multiplied by the others at a time: each sum
+// waits for the one before it, and the CPU starts two multiplications at once.
 constexpr int64_t kRowsAtOnce = 4;
 
 }  // namespace
@@ -448,8 +451,8 @@ void CpuBackend::AddPairwiseBagsGradient(const DeviceBags& bags,
   });
 }
 
-// An example's vectors are transposed first. Then the products of one of them
-// with as many others as a vector of the CPU has values are one such vector.
+// An example's vectors are transposed first. Then one CPU vector holds the
+// products of one vector with as many others as it has lanes.
 void CpuBackend::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (y.size() == 0) return;
@@ -458,7 +461,8 @@ void CpuBackend::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
   error_.Update(Reserve(d * padded, &transposed_));
   if (!error_.ok()) return;
   float* const transposed = transposed_.View(d, padded).data;
-  // Of what no vector lies behind, the products are made, too, and dropped.
+  // Products with the padding after the last vector are computed, too, and
+  // dropped.
   std::fill_n(transposed, d * padded, 0.0f);
   RunInVectors(options_.simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     using L = decltype(lanes);

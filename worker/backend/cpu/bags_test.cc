@@ -1,5 +1,5 @@
 // Operations on bags, pairs of vectors and columns. Formulas are those of
-// backend.h, made here in double unless results must be exact.
+// backend.h, computed here in double unless results must be exact.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ Matrix Of(Values& values, int64_t cols) {
   return {values.data(), static_cast<int64_t>(values.size()) / cols, cols};
 }
 
-// With the vectors of each kind of CPU that this one can be.
+// With the vector instructions of each kind of CPU that this one supports.
 class BagsTest : public ::testing::TestWithParam<Simd> {
  protected:
   DeviceBags Upload(const Bags& bags) {
@@ -123,7 +123,7 @@ TEST_P(BagsTest, SumsByHand) {
   // 1 + 3 + 1, 2 + 4 + 2; nothing; row 1.
   EXPECT_THAT(y, ElementsAre(5, 8, 0, 0, 3, 4));
 
-  // Row 0 is in bag 0 twice, row 1 in bags 0 and 2.
+  // Row 0 is twice in bag 0, row 1 in bags 0 and 2.
   Values dy = {1, 10, 100, 1000, 2, 20};
   Values drows(6, kNan);
   backend_->SumBagsGradient(bags, Of(dy, 2), Of(drows, 2));
@@ -224,7 +224,8 @@ TEST_P(BagsTest, Columns) {
   EXPECT_THAT(y, ElementsAre(9, 2, 3, 10, 9, 5, 6, 13));
 }
 
-// What is not finite shows where it goes, and nowhere else.
+// Values that are not finite reach the results that depend on them, and no
+// others.
 TEST_P(BagsTest, NansFlow) {
   HostBags host(3);
   host.Add({0, 1});
@@ -241,8 +242,8 @@ TEST_P(BagsTest, NansFlow) {
   backend_->SumBagsGradient(bags, Of(dy, 1), Of(drows, 1));
   EXPECT_THAT(drows, ElementsAre(1, 1, IsNan()));
 
-  // Of five vectors of one value the last is infinite: products with it are,
-  // and the gradient by itself is finite.
+  // The last of five vectors of one value is infinite: products with it are
+  // infinite, but its own gradient is finite.
   Values x = {1, 2, 3, 4, kInfinity};
   Values dots(10);
   backend_->DotPairs(Of(x, 5), 5, Of(dots, 10));
@@ -273,8 +274,8 @@ TEST_P(BagsTest, SumsAreInTheOrderOfUses) {
   }
 }
 
-// Of any number of columns, so that there are vectors of every length and what
-// they leave over.
+// Numbers of columns that need vectors of every length, with and without a
+// remainder.
 constexpr int64_t kCols[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 67, 101};
 
 struct RandomBags {
@@ -315,7 +316,7 @@ TEST_P(BagsTest, RandomBagsAreThoseOfTheFormulas) {
         const int64_t num_bags = bags.num_merged_bags();
         Values rows = RandomValues(RandomBags::kRows * cols, &made.random);
         Values dy = RandomValues(num_bags * cols, &made.random);
-        // In float32 and in the order of uses: the same bits.
+        // Computed in float32 and in the order of uses: the same bits.
         Values y(num_bags * cols), drows(rows.size());
         std::vector<double> pairs(num_bags);
         std::vector<double> squares(num_bags * cols);
@@ -404,7 +405,7 @@ TEST_P(BagsTest, DotPairsAreThoseOfTheFormula) {
           }
         }
       }
-      // Behind the results nothing is written.
+      // Nothing is written after the results.
       Values made(y.size() + 20, -7);
       backend_->DotPairs(Of(x, n * d), n, {made.data(), kExamples, pairs});
       EXPECT_EQ(Values(made.begin(), made.end() - 20), y);
@@ -417,8 +418,8 @@ TEST_P(BagsTest, DotPairsAreThoseOfTheFormula) {
   }
 }
 
-// How f, a sum of some outputs times weights, changes with each value: by
-// differences, which for products of pairs are exact but for rounding.
+// Compares `gradient` with the differences of f, a weighted sum of outputs, for
+// each value; for products of pairs they are exact except for rounding.
 void CheckGradient(Values* values, const std::function<double()>& f,
                    const Values& gradient) {
   constexpr float kStep = 1.0f / 16;

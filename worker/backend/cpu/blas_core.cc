@@ -30,7 +30,7 @@ const char* BetterBlasCore(absl::string_view chosen, Simd simd) {
 void RestartWithBetterBlasCore(char** argv) {
   const char* const core = BetterBlasCore(openblas_get_corename(), BestSimd());
   if (core == nullptr || std::getenv(kVariable) != nullptr) return;
-  // By its path, so that tools show the program's name and not "exe".
+  // Run by its path, so that tools show the program's name and not "exe".
   std::error_code error;
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe", error);

@@ -1,9 +1,9 @@
-// Which of its code OpenBLAS runs on this CPU.
+// Which of its kernels OpenBLAS runs on this CPU.
 //
 // OpenBLAS chooses by the model number of the CPU when it is loaded, before
-// main() begins. For a model that is newer than the library it takes its code
-// of 2004 ("Prescott", SSE3), although the CPU has AVX2 or AVX-512: matrix
-// products are then a quarter as fast. The environment variable
+// main() begins. For a model that is newer than the library it takes its
+// kernels of 2004 ("Prescott", SSE3), although the CPU has AVX2 or AVX-512:
+// matrix products are then a quarter as fast. The environment variable
 // OPENBLAS_CORETYPE overrides the choice.
 #ifndef HOLDFAST_WORKER_BACKEND_CPU_BLAS_CORE_H_
 #define HOLDFAST_WORKER_BACKEND_CPU_BLAS_CORE_H_
@@ -13,15 +13,15 @@
 
 namespace holdfast {
 
-// The core that OpenBLAS should be told to take where it chose `chosen` by
-// itself and the CPU has `simd`. Null: its choice is good.
+// The core that OpenBLAS should be told to use if it chose `chosen` by itself
+// and the CPU has `simd`. Null if its choice is good.
 const char* BetterBlasCore(absl::string_view chosen, Simd simd);
 
-// Starts the program anew, with the same arguments, in the same process, and
-// with OPENBLAS_CORETYPE set, if there is a BetterBlasCore for this CPU and the
-// variable is not set already. Returns otherwise, or if the program cannot be
-// started. To be called first in main(), before there are threads or open
-// files.
+// Restarts the program in the same process, with the same arguments and
+// OPENBLAS_CORETYPE set, if there is a BetterBlasCore for this CPU and the
+// variable is not set already. Otherwise, or if the program cannot be
+// restarted, returns. Must be called first in main(), before there are threads
+// or open files.
 void RestartWithBetterBlasCore(char** argv);
 
 }  // namespace holdfast

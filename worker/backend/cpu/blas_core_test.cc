@@ -21,7 +21,7 @@ TEST(BlasCoreTest, OtherChoicesStand) {
   EXPECT_EQ(BetterBlasCore("SkylakeX", Simd::kAvx512), nullptr);
 }
 
-// What main() did before the tests began.
+// Tests what main() did before the tests began.
 TEST(BlasCoreTest, TheProgramRunsTheBetterCode) {
   if (const char* const told = std::getenv("OPENBLAS_CORETYPE")) {
     EXPECT_THAT(openblas_get_corename(), ::testing::StrCaseEq(told));

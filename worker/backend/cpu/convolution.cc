@@ -11,21 +11,21 @@
 namespace holdfast {
 namespace {
 
-// Values of the columns that are made at a time, at least a line of places: 1
-// MiB, so that they are still in a near cache when they are multiplied. The
-// pieces decide how sums are cut, and thus bits: nothing but the shapes may
-// change them.
+// The maximum number of values of columns that are made at a time, unless one
+// line of positions has more: 1 MiB, so that they are still in a near cache
+// when they are multiplied. The pieces determine how sums are split, and so
+// their bits: they must depend on nothing but the shapes.
 constexpr int64_t kPieceValues = int64_t{1} << 18;
 
-// A convolution of one group, as products of matrices with a row per place of
-// the window:
+// A convolution of one group, as products of matrices with one row per position
+// of the window:
 //
 //   y [places, filters of the group] =
 //       columns [places, window_size x channels of the group]
 //       kernel [the same, filters of the group]
 //
-// Places are cut into pieces of whole lines; a line is a row of places in an
-// image, those of all images counted through.
+// Positions are divided into pieces of whole lines. A line is a row of
+// positions in an image; lines are numbered consecutively over all images.
 struct Group {
   Group(const Convolution& convolution, int64_t group)
       : window(convolution.window),
@@ -44,12 +44,12 @@ struct Group {
   const int64_t all_filters;
   const int64_t filters;
   const int64_t first_filter;
-  // Of a sum.
+  // The number of terms in a sum.
   const int64_t depth;
   const int64_t piece_lines;
 };
 
-// Whether the columns are the image as it is.
+// Whether the columns are the image itself.
 bool IsPointwise(const Window& window) {
   return window.window_size() == 1 && window.stride_height == 1 &&
          window.stride_width == 1 && window.output_height == window.height &&
@@ -62,17 +62,16 @@ struct Strided {
   int64_t stride = 0;
 };
 
-// Calls visit(image row, column, length) for each range of values that lie
-// side by side in an image as in the columns: those that a row of the window
-// sees at the place (p, q). `image` is an offset in the image, `column` one in
-// the row of the columns. Ranges of one place come in the order of the
-// window.
+// Calls visit(image, column, length) for each range of values that are adjacent
+// both in an image and in the columns: those that a row of the window sees at
+// the position (p, q). `image` is an offset in the image, `column` one in the
+// row of the columns. The ranges of a position come in the order of the window.
 template <typename Visitor>
 void VisitRanges(const Group& group, int64_t p, int64_t q, Visitor visit) {
   const Window& window = group.window;
   const WindowRange rows = RowRange(window, p);
   const WindowRange cols = ColumnRange(window, q);
-  // Without groups the channels of neighbours lie side by side.
+  // Without groups the channels of neighbouring pixels are adjacent.
   const bool whole = group.channels == window.channels;
   const int64_t ranges = whole ? 1 : cols.size;
   const int64_t length = (whole ? cols.size : 1) * group.channels;
@@ -90,7 +89,8 @@ void VisitRanges(const Group& group, int64_t p, int64_t q, Visitor visit) {
 }
 
 // Calls visit(i, p, first) for the lines [begin, end): the image, the row of
-// places, and the first of its places counted from that of `begin`.
+// positions, and the number of positions from the start of line `begin` to this
+// line.
 template <typename Visitor>
 void VisitLines(const Window& window, int64_t begin, int64_t end,
                 Visitor visit) {
@@ -100,7 +100,8 @@ void VisitLines(const Window& window, int64_t begin, int64_t end,
   }
 }
 
-// columns = what the window sees of x at the places of the lines [begin, end).
+// columns = the values of x that the window sees at the positions of the lines
+// [begin, end).
 void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
                  float* columns) {
   const Window& window = group.window;
@@ -118,7 +119,8 @@ void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
   });
 }
 
-// dx += what `columns`, the gradient of those of the lines, says of x.
+// dx += the gradient of x that follows from `columns`, the gradient of the
+// columns of the lines [begin, end).
 void FoldColumns(const Group& group, const float* columns, int64_t begin,
                  int64_t end, float* dx) {
   const Window& window = group.window;
@@ -149,7 +151,7 @@ void VisitPieces(const Convolution& convolution, int64_t images,
   }
 }
 
-// Values of the columns of a piece.
+// The number of values in the columns of a piece.
 int64_t ColumnsSize(const Convolution& convolution, int64_t images) {
   if (IsPointwise(convolution.window)) return 0;
   const Group group(convolution, 0);

@@ -16,19 +16,19 @@
 namespace holdfast {
 namespace {
 
-// A cache line, and the widest vector there is.
+// The size of a cache line, and of the widest vector.
 constexpr std::align_val_t kAlignment{64};
 
 CBLAS_TRANSPOSE Transposition(Form form) {
   return form == Form::kTransposed ? CblasTrans : CblasNoTrans;
 }
 
-// The first of the greatest of z's n values.
+// The index of the greatest of z's n values, the first among equals.
 int64_t ArgMax(const float* z, int64_t n) {
   return std::max_element(z, z + n) - z;
 }
 
-// What output j, of n, should be for example i.
+// The target of output j, of n, for example i.
 double Target(const Targets& targets, int64_t i, int64_t j, int64_t n) {
   if (!targets.values.empty()) return targets.values[i * n + j];
   const int32_t label = targets.labels[i];
@@ -39,13 +39,14 @@ double Weight(const Targets& targets, int64_t i) {
   return targets.weights.empty() ? 1 : targets.weights[i];
 }
 
-// Of an output from its target, and its derivative by the output.
+// The distance of an output from its target, and its derivative with respect to
+// the output.
 struct Distance {
   double value;
   double slope;
 };
 
-// distance(output - target) gives what a loss makes of an output.
+// distance(output - target) returns the loss of an output.
 template <typename Function>
 LossSums SumDistances(ConstMatrix outputs, const Targets& targets,
                       Matrix* gradient, Function distance) {
@@ -218,7 +219,7 @@ void CpuBackend::Multiply(Form form_a, ConstMatrix a, Form form_b,
   if (c.size() == 0) return;
   error_.Update(RoundFactors(&a, &b));
   if (!error_.ok()) return;
-  // BLAS wants leading dimensions of at least 1, also for empty factors.
+  // BLAS requires leading dimensions of at least 1, even for empty factors.
   cblas_sgemm(CblasRowMajor, Transposition(form_a), Transposition(form_b),
               c.rows, c.cols, k, 1.0f, a.data, std::max<int64_t>(a.cols, 1),
               b.data, std::max<int64_t>(b.cols, 1), beta, c.data, c.cols);
@@ -235,8 +236,8 @@ void CpuBackend::AddBias(ConstMatrix bias, Matrix y) {
 void CpuBackend::SumRows(ConstMatrix x, Matrix sums) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   std::fill_n(sums.data, sums.size(), 0.0f);
-  // By rows, so that the inner loop is over columns that do not depend on one
-  // another: vectors without another order of addition.
+  // Row by row, so that the inner loop is over columns, which are independent:
+  // it is vectorized without changing the order of addition.
   for (int64_t i = 0; i < x.rows; ++i) {
     const float* row = x.data + i * x.cols;
     for (int64_t j = 0; j < x.cols; ++j) sums.data[j] += row[j];
@@ -297,7 +298,8 @@ void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
   constexpr int64_t kWords = 4;
   const std::array<uint32_t, 2> philox_key = {static_cast<uint32_t>(key),
                                               static_cast<uint32_t>(key >> 32)};
-  // No word lies between the product, which is exact, and the next integer.
+  // Words are integers, so comparing them with the product, which is exact, or
+  // with it rounded up is the same.
   const uint32_t dropped_below =
       static_cast<uint32_t>(std::ceil(double{rate} * 0x1p32));
   const float scale = static_cast<float>(1.0 / (1.0 - double{rate}));
@@ -365,8 +367,8 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(ConstMatrix logits,
       sum += e;
       if (dz != nullptr) dz[j] = e;
     }
-    // No term is above 1, and that of the greatest logit is 1: finite logits
-    // give a finite loss.
+    // No term is above 1, and the term of the greatest logit is 1: finite
+    // logits give a finite loss.
     sums.loss += weight * (std::log(sum) - (double{at_label} - double{max}));
     correct += predicted == label ? 1 : 0;
     if (dz == nullptr) continue;

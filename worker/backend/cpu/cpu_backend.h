@@ -15,8 +15,8 @@ namespace holdfast {
 // host's; nothing is copied, and every operation has ended when its call
 // returns.
 //
-// Thread-compatible. OpenBLAS has one number of threads per process: it is that
-// of the backend made last.
+// Thread-compatible. OpenBLAS has one number of threads per process: that of
+// the backend created last.
 class CpuBackend final : public Backend {
  public:
   struct Options {
@@ -24,10 +24,10 @@ class CpuBackend final : public Backend {
     // long as there are idle cores. Results are reproducible for a fixed number
     // only.
     int threads = 1;
-    // Other than float32 is emulated, and slower than that.
+    // Precisions other than float32 are emulated, and slower than float32.
     Precision precision = Precision::kFloat32;
-    // Vectors that the loops over bags and pairs use, one of SupportedSimd().
-    // All give the same bits.
+    // The vector instructions that the loops over bags and pairs use; one of
+    // SupportedSimd(). All give the same bits.
     Simd simd = BestSimd();
   };
 
@@ -136,14 +136,14 @@ class CpuBackend final : public Backend {
                 float beta, Matrix c);
   explicit CpuBackend(Options options) : options_(options) {}
 
-  // Puts copies that are rounded to `options_.precision` in the place of a
-  // product's factors. Errors: those of Reserve.
+  // Replaces a product's factors with copies that are rounded to
+  // `options_.precision`. Errors: those of Reserve.
   absl::Status RoundFactors(ConstMatrix* a, ConstMatrix* b);
 
   const Options options_;
-  // Why a product could not be made.
+  // Why a product failed.
   absl::Status error_;
-  // What windows of a convolution see, kept for its memory.
+  // The pixels that the windows of a convolution see. Kept to reuse the memory.
   DeviceBuffer columns_;
   // The rounded factors of a product.
   DeviceBuffer rounded_a_;

@@ -40,7 +40,7 @@ struct Values {
   std::vector<float> values;
 };
 
-// Unlike ==, also of what is not a number.
+// Unlike ==, also compares NaNs.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -108,7 +108,7 @@ TEST(CpuBackendTest, SaysWhenThereIsNoMemory) {
   auto backend = MakeBackend();
   DeviceBuffer buffer;
   ASSERT_TRUE(backend->Reserve(1, &buffer).ok());
-  // More bytes than there are numbers for.
+  // The number of bytes overflows.
   const absl::Status status = backend->Reserve(int64_t{1} << 62, &buffer);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(buffer.capacity(), 0);
@@ -143,8 +143,8 @@ TEST(CpuBackendTest, MultipliesWithoutRows) {
   backend->MatMul(Form::kPlain, none, Form::kPlain, c, empty);
 }
 
-// Factors are rounded, sums are not: 1 + 2^-8 and 1 + 2^-11 lie in the middle
-// of two bfloat16 and of two float16.
+// Factors are rounded, sums are not: 1 + 2^-8 and 1 + 2^-11 are halfway between
+// two bfloat16 values and two float16 values.
 TEST(CpuBackendTest, MultipliesInSixteenBits) {
   const Values a(1, 3, {1 + 0x1p-8f, 1 + 0x1p-11f, 1e5f});
   const Values b(3, 1, {1, 1, 1});
@@ -166,7 +166,8 @@ TEST(CpuBackendTest, MultipliesInSixteenBits) {
   EXPECT_EQ(of(Precision::kFloat16, 1), 1);
   EXPECT_EQ(of(Precision::kFloat16, 2), kInfinity);
   EXPECT_NEAR(of(Precision::kBfloat16, 2), 1e5f, 1e5f * 0x1p-8f);
-  // The other factor, too. 4096 x 4096 is beyond float16, and no factor.
+  // The other factor is rounded, too. 4096 x 4096 is beyond float16, but is not
+  // a factor.
   EXPECT_EQ(product(Precision::kFloat16, {b.values.data(), 1, 1},
                     {a.values.data() + 2, 1, 1}),
             kInfinity);
@@ -235,8 +236,8 @@ TEST(CpuBackendTest, Tanh) {
 }
 
 // sigmoid(ln 3) = 3 / 4 and sigmoid(-ln 3) = 1 / 4; the derivative is 3 / 16.
-// sigmoid(-100) = exp(-100) but for one part in 1e43: 3.7201e-44, as mpmath
-// gives it, a subnormal float32, of which there is one every 1.4e-45.
+// sigmoid(-100) = exp(-100) but for one part in 1e43: 3.7201e-44, according to
+// mpmath, a subnormal float32, which are 1.4e-45 apart.
 TEST(CpuBackendTest, Sigmoid) {
   auto backend = MakeBackend();
   const float ln3 = std::log(3.0f);
@@ -257,7 +258,7 @@ TEST(CpuBackendTest, Sigmoid) {
   EXPECT_TRUE(SameBits(dy.values, dx.values));
 }
 
-// What Dropout makes of ones, so many columns for each of `positions`.
+// The result of Dropout on ones, with `cols` columns for each of `positions`.
 std::vector<float> DropOnes(const std::vector<int64_t>& positions, int64_t cols,
                             uint64_t key, float rate) {
   const int64_t rows = positions.size();
@@ -294,7 +295,7 @@ TEST(CpuBackendTest, DropoutScalesDropsAndMayBeInPlace) {
   const std::vector<float> mask = DropOnes(positions, 64, 1, 0.5f);
   Values x(1, 64, std::vector<float>(64));
   for (int i = 0; i < 64; ++i) {
-    // What is dropped is gone, number or not.
+    // Dropped values become 0 even if they are not finite.
     x.values[i] = mask[i] == 0 ? (i % 2 == 0 ? kNan : kInfinity) : i;
   }
   backend->Dropout(x, positions, 1, 0.5f, x);
@@ -486,7 +487,7 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfSeveralOutputsByHand) {
 
 // Far out the loss is |z| where the prediction is wrong and 0 where it is
 // right; at z = 20 and label 1 it is log(1 + exp(-20)) = 2.0611536e-9 and dz =
-// -exp(-20) / (1 + exp(-20)) = -2.0611536e-9, both as mpmath gives them.
+// -exp(-20) / (1 + exp(-20)) = -2.0611536e-9, both according to mpmath.
 TEST(CpuBackendTest, SigmoidCrossEntropyOfLargeLogits) {
   auto backend = MakeBackend();
   struct Case {
@@ -615,7 +616,7 @@ TEST(CpuBackendTest, HuberOfWeightedTargetsByHand) {
   EXPECT_DOUBLE_EQ(sums->loss, (2 * 0.625 + 0.5 * 2) / 2);
 }
 
-// Of several outputs classes are predicted, as by the squared error.
+// With several outputs, classes are predicted, as with the squared error.
 TEST(CpuBackendTest, DistancesOfSeveralOutputsPredictClasses) {
   const auto backend = MakeBackend();
   const Values z(2, 4, {1, 0, 2, -2, 1, 0, 1, 0});
@@ -646,7 +647,8 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfWeightedTargetsByHand) {
   EXPECT_THAT(dz_values, ElementsAre(0.125f, -1));
 }
 
-// A weight of 3 is an example that comes three times, in a batch of two.
+// A weight of 3 counts like an example that occurs three times, in a batch of
+// two.
 TEST(CpuBackendTest, SoftmaxCrossEntropyOfWeightedExamples) {
   const auto backend = MakeBackend();
   const std::vector<float> outputs = {1, 2, -1, 0.5f};
@@ -681,7 +683,7 @@ TEST(CpuBackendTest, MeanSquaredErrorOfLargeOutputs) {
   EXPECT_THAT(z.values, ElementsAre(FloatEq(2e30f)));
 }
 
-// Gradients of one class and examples of none.
+// A single class, and batches without examples.
 TEST(CpuBackendTest, LossesOfOddShapes) {
   auto backend = MakeBackend();
   Values one(1, 1, {5});
@@ -702,7 +704,7 @@ TEST(CpuBackendTest, LossesOfOddShapes) {
   }
 }
 
-// Pulled parameters lie wherever the message put them.
+// Pulled parameters may be at any address within a message.
 TEST(CpuBackendTest, BitsDoNotDependOnAlignment) {
   auto backend = MakeBackend();
   const int64_t m = 33, k = 129, n = 65;

@@ -1,5 +1,5 @@
-// The CPU backend's operations on images, beside the formulas of backend.h in
-// double.
+// Compares the CPU backend's operations on images with the formulas of
+// backend.h in double.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::unique_ptr<CpuBackend> MakeBackend() { return *CpuBackend::Create({}); }
 
-// On [-1, 1), the same in every run.
+// Values in [-1, 1), the same in every run.
 std::vector<float> RandomValues(int64_t size, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -41,7 +41,7 @@ std::vector<float> RandomValues(int64_t size, uint32_t key) {
 struct Values {
   Values(int64_t rows, int64_t cols, std::vector<float> values)
       : rows(rows), cols(cols), values(std::move(values)) {}
-  // Of what is to be written.
+  // For results, filled with NaN.
   static Values Unset(int64_t rows, int64_t cols) {
     return {rows, cols, std::vector<float>(rows * cols, kNan)};
   }
@@ -56,7 +56,7 @@ struct Values {
   std::vector<float> values;
 };
 
-// Sums in double, and those of the terms' magnitudes.
+// Sums in double, and the sums of the terms' magnitudes.
 struct Sums {
   explicit Sums(int64_t size) : values(size), magnitudes(size) {}
   void Add(int64_t i, double term) {
@@ -68,13 +68,13 @@ struct Sums {
   std::vector<double> magnitudes;
 };
 
-// float32 has 24 bits: a sum in any order is wrong by 6e-8 for each addition
-// that a term goes through, at most; products are summed in blocks.
+// float32 has 24 bits: a sum in any order has a relative error of at most 6e-8
+// for each addition that a term takes part in; products are summed in blocks.
 void ExpectNear(const Values& found, const Sums& expected,
                 double tolerance = 2e-6) {
   ASSERT_EQ(found.values.size(), expected.values.size());
   for (size_t i = 0; i < found.values.size(); ++i) {
-    // So that a NaN is wrong too.
+    // Written so that a NaN is an error too.
     if (!(std::abs(found.values[i] - expected.values[i]) <=
           tolerance * expected.magnitudes[i])) {
       ADD_FAILURE() << "value " << i << " is " << found.values[i] << ", not "
@@ -85,7 +85,7 @@ void ExpectNear(const Values& found, const Sums& expected,
 }
 
 // The window of a size and stride over an image, padded as TensorFlow's SAME
-// and VALID are; output_height is 0 where there is no place for it.
+// and VALID are; output_height is 0 if the window fits nowhere.
 Window MakeWindow(int64_t height, int64_t width, int64_t channels,
                   int64_t window_height, int64_t window_width,
                   int64_t stride_height, int64_t stride_width, bool same) {
@@ -124,7 +124,7 @@ std::string Describe(const Window& w) {
                       ", padding ", w.pad_top, " and ", w.pad_left);
 }
 
-// Odd and even sizes, windows of one place, as large as the image and larger,
+// Odd and even sizes, windows of one pixel, as large as the image and larger,
 // strides up to beyond the window, both paddings.
 std::vector<Window> Windows(const std::vector<int64_t>& channels) {
   struct Size {
@@ -148,8 +148,8 @@ std::vector<Window> Windows(const std::vector<int64_t>& channels) {
   return windows;
 }
 
-// Calls visit(i, output place, input place) with what the window covers, by
-// the formula, in `images`: places counted through an image.
+// Calls visit(index in the window, index in the image), by the formula, for the
+// pixels that the window covers at the position (p, q).
 template <typename Visitor>
 void VisitCovered(const Window& w, int64_t p, int64_t q, Visitor visit) {
   for (int64_t v = 0; v < w.window_height; ++v) {
@@ -224,15 +224,15 @@ TEST(ConvolutionTest, AgreesWithFloat64) {
     CheckConvolution(backend.get(), {window, 5, 1}, 1);
     CheckConvolution(backend.get(), {window, 1, 1}, 0);
   }
-  // Of one place, that does not come to all of them.
+  // A window of one pixel that does not cover all pixels.
   Window part = MakeWindow(5, 5, 3, 1, 1, 1, 1, true);
   part.output_height = 4;
   part.output_width = 3;
   CheckConvolution(backend.get(), {part, 4, 1}, 2);
 }
 
-// More columns than are made at a time, with a border in the midst of an image;
-// a line of places that is more than that; a product of the image as it is.
+// More columns than are made at a time, with a border inside an image; a line
+// of positions that is longer than that; a product of the image itself.
 TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
   auto backend = MakeBackend();
   CheckConvolution(backend.get(),
@@ -243,8 +243,8 @@ TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
                    {MakeWindow(32, 32, 20, 1, 1, 1, 1, true), 4, 2}, 33);
 }
 
-// The same bits as of factors that were rounded before, whether the window sees
-// pixels or columns.
+// Gives the same bits as factors that were rounded before, whether the window
+// sees one pixel or more.
 TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
   auto exact = MakeBackend();
   auto backend = *CpuBackend::Create({.precision = Precision::kBfloat16});
@@ -291,7 +291,7 @@ TEST(ConvolutionTest, ByHand) {
                              kernel, valid)
                   .ok());
   EXPECT_THAT(valid.values, ElementsAre(21, 32, 54, 65));
-  // Of one place of padding SAME puts it behind.
+  // SAME puts a single column of padding at the end.
   Values same = Values::Unset(1, 6);
   ASSERT_TRUE(backend
                   ->Convolve({MakeWindow(2, 3, 1, 1, 2, 1, 1, true), 1, 1}, x,
@@ -300,7 +300,8 @@ TEST(ConvolutionTest, ByHand) {
   EXPECT_THAT(same.values, ElementsAre(21, 32, 3, 54, 65, 6));
 }
 
-// Whatever the backend convolved before, and wherever the matrices lie.
+// Independent of what the backend convolved before, and of the matrices'
+// addresses.
 TEST(ConvolutionTest, BitsFollowFromTheArgumentsAlone) {
   auto backend = MakeBackend();
   const Convolution convolution = {MakeWindow(9, 9, 6, 3, 3, 1, 1, true), 5, 1};
@@ -346,7 +347,7 @@ TEST(ConvolutionTest, BitsFollowFromTheArgumentsAlone) {
     return results;
   };
   const Results first = run(0);
-  // Leaves NaNs and more memory behind.
+  // Leaves NaNs in the backend's memory, and makes it grow.
   const Values nans = Values::Unset(50, 12 * 12 * 6);
   const Values kernel = Values::Random(54, 5, 2);
   Values y = Values::Unset(50, 12 * 12 * 5);
@@ -361,7 +362,7 @@ TEST(ConvolutionTest, BitsFollowFromTheArgumentsAlone) {
 
 TEST(PoolingTest, AgreesWithFloat64) {
   auto backend = MakeBackend();
-  // More than the channels that a gradient takes at a time, too.
+  // Includes more channels than a gradient processes at a time.
   for (const Window& w : Windows({1, 3, 70})) {
     for (const int64_t images : {0, 1, 3}) {
       SCOPED_TRACE(absl::StrCat(Describe(w), ", ", images, " images"));
@@ -443,7 +444,8 @@ TEST(PoolingTest, WhatIsNotANumberIsTheGreatest) {
   }
 }
 
-// Around 5, so that sums of squares without the mean taken off would show.
+// Values around 5, so that sums of squares that do not subtract the mean would
+// show.
 Values AroundFive(int64_t rows, int64_t cols) {
   Values x = Values::Random(rows, cols, 1);
   for (float& value : x.values) value += 5;
@@ -486,7 +488,7 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
       for (int64_t i = 0; i < m; ++i) {
         y.Add(i * n + j, h(i) * scale.values[j]);
         y.Add(i * n + j, offset.values[j]);
-        // Of two numbers around 5.
+        // The rounding of two numbers around 5.
         y.magnitudes[i * n + j] += 5 * inverse;
         dscale.Add(j, dy.values[i * n + j] * h(i));
         dscale.magnitudes[j] += 5 * inverse;
@@ -532,7 +534,7 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
     EXPECT_EQ(same_dscale.values, found_dscale.values);
     EXPECT_EQ(same_doffset.values, found_doffset.values);
 
-    // With an addend and a relu: what Add and Relu make of it.
+    // With an addend and a relu: the same as Add and Relu afterwards.
     Values expected = found, ended = Values::Unset(m, n);
     backend->Add(expected, dy, expected);
     backend->NormalizeColumns(x, norm, dy, false, ended);
@@ -544,7 +546,7 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
     backend->Relu(expected, expected);
     backend->NormalizeColumns(x, norm, {}, true, ended);
     EXPECT_EQ(ended.values, expected.values);
-    // And the gradient by way of ReluGradient.
+    // And the gradient as by ReluGradient.
     Values passed = dy;
     backend->ReluGradient(ended, passed, passed);
     backend->NormalizeColumnsGradient(x, norm, false, passed, found_dscale,

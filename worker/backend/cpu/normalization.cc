@@ -1,5 +1,5 @@
-// Normalisation of columns and of rows. Sums are made in double: of as many
-// floats as there are their errors do not show.
+// Normalisation of columns and of rows. Sums are computed in double, whose
+// rounding errors do not show in a float's precision.
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,9 @@
 namespace holdfast {
 namespace {
 
-// Columns that are worked on at a time: their sums stay in registers or the
-// nearest cache, and vectors need no other order of addition.
+// The number of columns that are processed at a time: their sums stay in
+// registers or the nearest cache, and loops over them are vectorized without
+// changing the order of addition.
 constexpr int64_t kBlock = 64;
 
 // Calls visit(first column, size) for blocks of `cols` columns.
@@ -48,8 +49,8 @@ double SumRow(int64_t n, Value value) {
   return total;
 }
 
-// What NormalizeColumns makes of a value of column begin + j: the gradient has
-// to come to the same bits.
+// The value that NormalizeColumns computes from a value of column begin + j;
+// shared because the gradient must get the same bits.
 class Normalization {
  public:
   Normalization(const ColumnNorm& norm, int64_t begin, int64_t size)
@@ -131,7 +132,7 @@ void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
       inverses[j] =
           1.0f / std::sqrt(norm.variance.data[begin + j] + norm.epsilon);
     }
-    // What of a row's dy goes through the relu.
+    // The part of a row's dy that passes through the relu.
     float passed[kBlock];
     const auto gradient_of = [&](const float* value, int64_t i) {
       const float* const gradient = dy.data + i * x.cols + begin;

@@ -1,5 +1,5 @@
-// Pooling of images, with loops over channels inside, which are independent of
-// one another: vectors without another order of addition.
+// Pooling of images. The inner loops are over channels, which are independent:
+// they are vectorized without changing the order of addition.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace holdfast {
 namespace {
 
-// What the window covers of an image at one of its places.
+// The part of an image that the window covers at one position.
 struct Place {
-  // Calls visit(offset) with the offset in the image of each place covered, in
+  // Calls visit(offset) with the offset in the image of each pixel covered, in
   // the order of the image.
   template <typename Visitor>
   void Visit(Visitor visit) const {
@@ -29,9 +29,9 @@ struct Place {
   WindowRange cols;
 };
 
-// Calls visit(place, image, result) for each place of the window in each of
-// `images`: the offsets of the image, and of the place's channels in the
-// result.
+// Calls visit(place, image, result) for each position of the window in each of
+// `images`: `image` is the offset of the image, and `result` that of the
+// position's channels in the result.
 template <typename Visitor>
 void VisitPlaces(const Window& window, int64_t images, Visitor visit) {
   int64_t result = 0;
@@ -62,7 +62,7 @@ void CpuBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
                     return;
                   }
                   for (int64_t c = 0; c < window.channels; ++c) {
-                    // Nothing is above a NaN, so that it stays.
+                    // No value is greater than a NaN, so a NaN stays.
                     const bool is_greater = value[c] > max[c];
                     const bool is_nan = value[c] != value[c];
                     max[c] = is_greater | is_nan ? value[c] : max[c];
@@ -74,7 +74,7 @@ void CpuBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
 void CpuBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
                                  ConstMatrix y, ConstMatrix dy, Matrix dx) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  // Channels that are worked on at a time.
+  // The number of channels that are processed at a time.
   constexpr int64_t kBlock = 64;
   std::fill_n(dx.data, dx.size(), 0.0f);
   VisitPlaces(
@@ -82,7 +82,7 @@ void CpuBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
         for (int64_t begin = 0; begin < window.channels; begin += kBlock) {
           const int64_t size = std::min(kBlock, window.channels - begin);
           const float* const max = y.data + result + begin;
-          // What has not found its place yet.
+          // The gradients that have not been assigned to a pixel yet.
           float left[kBlock];
           std::copy_n(dy.data + result + begin, size, left);
           place.Visit([&](int64_t offset) {
@@ -91,7 +91,7 @@ void CpuBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
             // Two loops, each of which GCC vectorises.
             int32_t is_it[kBlock];
             for (int64_t c = 0; c < size; ++c) {
-              // Where there is a NaN it is the greatest.
+              // A NaN counts as the greatest.
               is_it[c] = (value[c] == max[c]) | (value[c] != value[c]);
             }
             for (int64_t c = 0; c < size; ++c) {

@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// What a window covers along one dimension of an image: the places [begin,
-// begin + size) of the image, which the places [skipped, skipped + size) of the
-// window lie on. The rest of the window is on padding.
+// What a window covers along one dimension of an image: the indices [begin,
+// begin + size) of the image, under the indices [skipped, skipped + size) of
+// the window. The rest of the window is on padding.
 struct WindowRange {
   int64_t begin = 0;
   int64_t skipped = 0;
@@ -25,13 +25,13 @@ inline WindowRange RangeAt(int64_t place, int64_t stride, int64_t pad,
   return {begin, begin - at, std::max<int64_t>(end - begin, 0)};
 }
 
-// Of the p-th row of the window's places.
+// The range of the p-th row of window positions.
 inline WindowRange RowRange(const Window& window, int64_t p) {
   return RangeAt(p, window.stride_height, window.pad_top, window.window_height,
                  window.height);
 }
 
-// Of the q-th column.
+// The range of the q-th column.
 inline WindowRange ColumnRange(const Window& window, int64_t q) {
   return RangeAt(q, window.stride_width, window.pad_left, window.window_width,
                  window.width);

@@ -1,5 +1,4 @@
-// Bags of rows, dot products of the pairs of some vectors, and columns that are
-// moved.
+// Bags of rows, dot products of pairs of vectors, and moves of columns.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/warps.cuh"
@@ -8,20 +7,20 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// Values that threads move at a time, where addresses allow it.
+// The number of values that a thread moves at a time, if addresses are aligned.
 constexpr int kWidth = 4;
 
 __device__ float WeightOf(const Bags& bags, int64_t k) {
   return bags.weights != nullptr ? bags.weights[k] : 1.0f;
 }
 
-// A row of a matrix, and by what it is multiplied.
+// A row of a matrix, and its factor.
 struct Term {
   int64_t row;
   float weight;
 };
 
-// Use k, of a bag.
+// The term of use k of a bag.
 struct RowOfUse {
   Bags bags;
 
@@ -30,7 +29,7 @@ struct RowOfUse {
   }
 };
 
-// The u-th use, when they are in the order of their rows.
+// The term of the u-th use, in the order of their rows.
 struct BagOfUse {
   Bags bags;
   Divisor by_merged;
@@ -43,8 +42,9 @@ struct BagOfUse {
 };
 
 // y[i] = the sum of the terms [first[i * step], first[(i + 1) * step]) of rows
-// of x. As many threads as a row has vectors share a row of y, so that a warp
-// reads whole rows. Each has the loads of a few terms under way.
+// of x. A row of y is shared by as many threads as it has vectors, so that a
+// warp's reads of rows of x coalesce. Each thread keeps the loads of a few
+// terms in flight.
 template <int kColumns, typename MakeTerm>
 cudaError_t SumVectors(cudaStream_t stream, int64_t count,
                        const uint32_t* first, int64_t step, MakeTerm make_term,
@@ -112,19 +112,20 @@ cudaError_t AddPairwiseGradients(cudaStream_t stream, const Bags& bags,
   });
 }
 
-// Vectors, and values of each, that a block has in shared memory at a time: a
-// square of them, of whose rows each of its rows of threads takes every eighth.
+// The number of vectors, and of values of each, that a block holds in shared
+// memory at a time: a square. Each row of threads processes every eighth row of
+// the square.
 constexpr int kSide = 32;
 constexpr int kLanes = 8;
 constexpr int kRows = kSide / kLanes;
 
 __host__ __device__ int64_t PairsBefore(int64_t p) { return p * (p - 1) / 2; }
 
-// A square of the products of an example's vectors with one another, on the
-// diagonal or below.
+// Each block computes a square of the products of an example's vectors with
+// each other, on the diagonal or below.
 __global__ void __launch_bounds__(kSide* kLanes)
     DotPairsKernel(const float* x, int n, int d, float* y) {
-  // One column more, so that the threads of a warp read from different banks.
+  // One extra column, so that the threads of a warp read from different banks.
   __shared__ float left[kSide][kSide + 1];
   __shared__ float right[kSide][kSide + 1];
   int tile_p = 0;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kSide* kLanes)
         sums[r] += left[threadIdx.y + r * kLanes][j] * other;
       }
     }
-    // The next columns go to the same place.
+    // The next columns overwrite the same shared memory.
     __syncthreads();
   }
   float* const pairs = y + example * PairsBefore(n);
@@ -165,7 +166,8 @@ __global__ void __launch_bounds__(kSide* kLanes)
   }
 }
 
-// A square of an example's dx: some of its vectors, and some of their values.
+// Each block computes a square of an example's dx: some of its vectors, and
+// some of their values.
 __global__ void __launch_bounds__(kSide* kLanes)
     DotPairsGradientKernel(const float* x, const float* dy, int n, int d,
                            float* dx) {
@@ -196,11 +198,11 @@ __global__ void __launch_bounds__(kSide* kLanes)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const int row = threadIdx.y + r * kLanes;
-        // Not 0 times what may not be finite.
+        // Skipped rather than multiplied by 0, since `other` may not be finite.
         if (first_p + row != first + q) sums[r] += slopes[row][q] * other;
       }
     }
-    // The next vectors go to the same place.
+    // The next vectors overwrite the same shared memory.
     __syncthreads();
   }
 #pragma unroll
@@ -214,7 +216,7 @@ unsigned Tiles(int64_t size) {
   return static_cast<unsigned>(CeilOfRatio(size, kSide));
 }
 
-// move(from, to) gives what is to be at `to`.
+// move(from, to) returns the new value of `to`.
 template <int kColumns, typename Move>
 cudaError_t MoveVectors(cudaStream_t stream, const float* x, int64_t x_row,
                         int64_t m, int64_t count, float* y, int64_t y_row,

@@ -10,7 +10,7 @@ namespace {
 
 #define HOLDFAST_STRING_OF(x) #x
 #define HOLDFAST_STRING(x) HOLDFAST_STRING_OF(x)
-// The major version is that of the ABI.
+// The major version identifies the ABI.
 constexpr char kLibrary[] = "libcublas.so." HOLDFAST_STRING(CUBLAS_VER_MAJOR);
 #undef HOLDFAST_STRING
 #undef HOLDFAST_STRING_OF
@@ -42,8 +42,8 @@ absl::StatusOr<const Cublas*> Load() {
       Find(library, "cublasGemmEx", &cublas.gemm_ex) &&
       Find(library, "cublasGetStatusString", &cublas.get_status_string);
   if (!found) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(kLibrary, " is not the cuBLAS we know: ", dlerror()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        kLibrary, " is not the version of cuBLAS that we know: ", dlerror()));
   }
   return &cublas;
 }
@@ -58,7 +58,7 @@ absl::StatusOr<const Cublas*> LoadCublas() {
 absl::Status CublasStatus(const Cublas& cublas, cublasStatus_t status,
                           absl::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(what, ": cuBLAS answers ",
+  return absl::InternalError(absl::StrCat(what, ": cuBLAS returned ",
                                           cublas.get_status_string(status)));
 }
 

@@ -10,8 +10,8 @@
 namespace holdfast {
 
 // The functions of cuBLAS that we call, as found in the shared library when a
-// GPU is first used: a worker starts on machines without it, too. Names are
-// cuBLAS' own.
+// GPU is first used: a worker also starts on machines without it. The names are
+// cuBLAS's own.
 struct Cublas {
   decltype(&cublasCreate_v2) create;
   decltype(&cublasDestroy_v2) destroy;
@@ -21,7 +21,7 @@ struct Cublas {
   decltype(&cublasSetAtomicsMode) set_atomics_mode;
   decltype(&cublasSgemmStridedBatched) sgemm_strided_batched;
   decltype(&cublasSgemm_v2) sgemm;
-  // Overloaded there: these are the ones of C.
+  // cuBLAS overloads these in C++; these are the C functions.
   cublasStatus_t (*gemm_strided_batched_ex)(
       cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k,
       const void* alpha, const void* a, cudaDataType_t, int lda,
@@ -37,12 +37,12 @@ struct Cublas {
   decltype(&cublasGetStatusString) get_status_string;
 };
 
-// The library is loaded by the first call, and stays.
-// Errors: FAILED_PRECONDITION, with where it was looked for, when it is not
-// there, or is not what we were built for. Thread-safe.
+// The library is loaded by the first call, and stays loaded.
+// Errors: FAILED_PRECONDITION, naming the places searched, when the library is
+// not found, or is not the version that we were built for. Thread-safe.
 absl::StatusOr<const Cublas*> LoadCublas();
 
-// What cuBLAS answered when `what` was tried: OK or INTERNAL.
+// cuBLAS's result of trying `what`, as a Status: OK or INTERNAL.
 absl::Status CublasStatus(const Cublas& cublas, cublasStatus_t status,
                           absl::string_view what);
 

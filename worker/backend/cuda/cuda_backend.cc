@@ -18,11 +18,11 @@
 namespace holdfast {
 namespace {
 
-// Turing: the oldest that the compiler makes code for.
+// Turing: the oldest architecture that the compiler generates code for.
 constexpr int kOldestMajor = 7;
 constexpr int kOldestMinor = 5;
 
-// Ampere: the oldest that multiplies in TF32.
+// Ampere: the oldest architecture that multiplies in TF32.
 constexpr int kTf32Major = 8;
 
 struct Gpu {
@@ -43,7 +43,7 @@ absl::StatusOr<Gpu> FindGpu(int index) {
   }
   cudaDeviceProp properties;
   status = CudaStatus(cudaGetDeviceProperties(&properties, index),
-                      "asking the GPU what it is");
+                      "reading the GPU's properties");
   if (!status.ok()) return status;
   Gpu gpu = {properties.name, properties.major, properties.minor};
   if (std::make_pair(gpu.major, gpu.minor) <
@@ -55,7 +55,8 @@ absl::StatusOr<Gpu> FindGpu(int index) {
   return gpu;
 }
 
-// Null where no convolution is cuDNN's; the first call to miss it logs why.
+// Null if cuDNN does no convolutions; the first call that does not find cuDNN
+// logs why.
 const Cudnn* FindCudnn(const CudaBackendOptions& options, const Gpu& gpu) {
   if (!options.cudnn || !options.tf32 || gpu.major < kTf32Major ||
       options.precision != Precision::kFloat32) {
@@ -81,7 +82,7 @@ absl::Status CheckCudaDevice(int index) {
       backend.ok() ? ProveBackend(backend->get()) : backend.status();
   if (works.ok()) return works;
   return absl::FailedPreconditionError(absl::StrCat(
-      gpu->name, " is there, but does not compute: ", works.message()));
+      gpu->name, " was found, but does not compute: ", works.message()));
 }
 
 std::string CudaBusId(int index) {

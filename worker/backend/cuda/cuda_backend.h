@@ -1,5 +1,5 @@
-// The way to GPUs for the rest of the worker. A build without a CUDA toolkit
-// has it too, and says so: no_cuda.cc.
+// The rest of the worker's access to GPUs. A build without a CUDA toolkit has
+// these functions too; they return errors that say so (no_cuda.cc).
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_
 #define HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_
 
@@ -14,34 +14,36 @@
 namespace holdfast {
 
 struct CudaBackendOptions {
-  // As CUDA counts GPUs, from 0.
+  // CUDA's index of the GPU, from 0.
   int index = 0;
   // Matrix products round their factors to TensorFloat-32, with 10 bits of
   // mantissa, on GPUs that can (from compute capability 8.0 on): several times
   // as fast.
   bool tf32 = false;
-  // Other than float32: tensor cores multiply, several times as fast again.
+  // For precisions other than float32, tensor cores multiply, several times as
+  // fast again.
   Precision precision = Precision::kFloat32;
-  // Convolutions in TF32 by cuDNN, where it is found, does them with the same
-  // bits in every run, and is faster; else, and with false, by our own way.
+  // Uses cuDNN for convolutions in TF32, if it is found, for those that it does
+  // with the same bits in every run and faster than we do. All others, and all
+  // if false, are done by our own kernels.
   bool cudnn = true;
-  // As DeviceOptions::pinned.
+  // Like DeviceOptions::pinned.
   std::shared_ptr<PinnedRanges> pinned;
 };
 
-// Tests that there is a GPU with this index that we can use, by using it.
-// Errors, all with what is wrong: UNIMPLEMENTED in a build without CUDA;
+// Checks that there is a usable GPU with this index, by using it. Errors, each
+// saying what is wrong: UNIMPLEMENTED in a build without CUDA;
 // FAILED_PRECONDITION when there is no driver, or one that is too old, or no
 // cuBLAS, or the GPU is too old or does not compute; NOT_FOUND when there is no
 // such GPU.
 absl::Status CheckCudaDevice(int index);
 
-// Where the GPU is on the PCI bus, as "0000:65:00.0", by which NVIDIA's tools
-// know it. Empty where that cannot be told.
+// The GPU's PCI bus ID, such as "0000:65:00.0", by which NVIDIA's tools
+// identify it. Empty if it is unknown.
 std::string CudaBusId(int index);
 
-// A backend on that GPU. Errors: as CheckCudaDevice; RESOURCE_EXHAUSTED when
-// the GPU has no memory left; INTERNAL.
+// Creates a backend on that GPU. Errors: those of CheckCudaDevice;
+// RESOURCE_EXHAUSTED when the GPU has no memory left; INTERNAL.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
     const CudaBackendOptions& options);
 

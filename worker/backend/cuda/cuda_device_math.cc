@@ -9,8 +9,8 @@
 namespace holdfast {
 namespace {
 
-// What cuBLAS' documentation recommends: from compute capability 9.0 on,
-// before.
+// The sizes that cuBLAS's documentation recommends: from compute capability 9.0
+// on, and before.
 constexpr size_t kCublasWorkspaceHopper = size_t{32} << 20;
 constexpr size_t kCublasWorkspace = size_t{4} << 20;
 
@@ -29,12 +29,13 @@ kernels::ColumnNorm Of(const ColumnNorm& norm) {
           norm.offset.data};
 }
 
-// Where the values of a matrix go, unless it has a rounded copy alone.
+// Where the values of a matrix are written; null if it has a rounded copy
+// alone.
 float* ValuesOf(Matrix matrix) {
   return matrix.rounded_alone ? nullptr : matrix.data;
 }
 
-// What the window sees is the image itself.
+// Whether the columns that the window sees are the image itself.
 bool SeesPixels(const Window& window) {
   return window.window_size() == 1 && window.stride_height == 1 &&
          window.stride_width == 1 && window.pad_top == 0 &&
@@ -45,14 +46,14 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Of an image that is unfolded: values for each place.
+// The number of values that an unfolded image has for each position.
 int64_t ColumnsOf(const Convolution& convolution) {
   return convolution.window.window_size() * convolution.window.channels;
 }
 
-// Values from one place's columns to the next's. Rows of halves that begin at
-// multiples of 16 bytes are what tensor cores read fastest; groups leave no
-// room for that.
+// The number of values from one position's columns to the next's. Tensor cores
+// are fastest with rows of halves that begin at multiples of 16 bytes; with
+// groups there is no room for padding.
 int64_t ColumnsRow(const Convolution& convolution) {
   const int64_t columns = ColumnsOf(convolution);
   return SeesPixels(convolution.window) || convolution.groups > 1
@@ -64,9 +65,9 @@ int64_t UnfoldedSize(const Convolution& convolution) {
   return convolution.window.output_places() * ColumnsRow(convolution);
 }
 
-// Whether the gradient by the images is best made as a convolution of dy: its
-// columns are as narrow as those of the images, are not written by a product
-// in float32, and need no gathering.
+// Whether the gradient with respect to the images is best computed as a
+// convolution of dy: the columns of dy are at most as wide as those of the
+// images, need not be written by a product in float32, and need not be folded.
 bool GradientIsConvolution(const Convolution& convolution) {
   const Window& window = convolution.window;
   return !SeesPixels(window) && convolution.groups == 1 &&
@@ -74,7 +75,8 @@ bool GradientIsConvolution(const Convolution& convolution) {
          convolution.filters <= window.channels;
 }
 
-// That convolution: it sees dy through the window turned by half a circle.
+// The convolution of dy that makes this gradient: it sees dy through the window
+// rotated by 180 degrees.
 Convolution Gradient(const Convolution& convolution) {
   const Window& window = convolution.window;
   Convolution gradient;
@@ -90,8 +92,8 @@ Convolution Gradient(const Convolution& convolution) {
   return gradient;
 }
 
-// Where matrices begin in a workspace, in values: tensor cores are fastest from
-// such an address on.
+// The alignment of matrices in a workspace, in values: tensor cores are fastest
+// at such addresses.
 constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t size) { return RoundUp(size, kAlignment); }
@@ -100,7 +102,7 @@ cublasOperation_t Operation(Form form) {
   return form == Form::kTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-// cuBLAS wants leading dimensions of at least 1.
+// cuBLAS requires leading dimensions of at least 1.
 int Leading(int64_t row) { return static_cast<int>(std::max<int64_t>(row, 1)); }
 
 }  // namespace
@@ -116,13 +118,13 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
   };
   absl::Status status = check((*cublas)->create(&math->handle_));
   if (!status.ok()) return status;
-  // It falls back to a workspace of cuBLAS' own, so that comes first.
+  // Setting the stream resets the workspace to cuBLAS's own, so it comes first.
   status = check((*cublas)->set_stream(math->handle_, stream));
   if (!status.ok()) return status;
   const size_t size =
       capability_major >= 9 ? kCublasWorkspaceHopper : kCublasWorkspace;
   status = CudaStatus(cudaMalloc(&math->cublas_workspace_, size),
-                      "taking memory of the GPU for cuBLAS");
+                      "allocating GPU memory for cuBLAS");
   if (!status.ok()) return status;
   status = check(
       (*cublas)->set_workspace(math->handle_, math->cublas_workspace_, size));
@@ -134,8 +136,8 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
-  // In float32 a product of unfolded images is faster, and from factors of 16
-  // bits cuDNN makes results of 16 bits.
+  // In float32 a product of unfolded images is faster, and for 16-bit factors
+  // cuDNN produces 16-bit results.
   if (options.cudnn != nullptr && options.tf32 &&
       options.precision == Precision::kFloat32) {
     auto cudnn = CudnnConvolution::Create(options.cudnn, stream);
@@ -189,8 +191,8 @@ absl::StatusOr<const void*> CudaDeviceMath::Factor(ConstMatrix x, int64_t begin,
 absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const void* a,
                                       const void* b, float* c) {
   if (gemm.m == 0 || gemm.n == 0) return absl::OkStatus();
-  // cuBLAS goes by columns, where our matrices are their transposed, and so is
-  // the product: c^T = b^T a^T.
+  // cuBLAS is column-major, so it sees our matrices as their transposes, and
+  // computes the transposed product: c^T = b^T a^T.
   const cublasOperation_t form_a = Operation(gemm.form_a);
   const cublasOperation_t form_b = Operation(gemm.form_b);
   const int m = static_cast<int>(gemm.m);
@@ -393,7 +395,7 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                         ColumnsOf(convolution);
     }
   }
-  // What cuDNN refuses when it is to begin is unfolded.
+  // Operations that cuDNN refuses when they begin are unfolded.
   const int64_t by_cudnn =
       cudnn_ == nullptr ? 0 : cudnn_->Workspace(convolution, images);
   return std::max({convolve, kernel_gradient, input_gradient, by_cudnn});
@@ -535,7 +537,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
         CudaStatus(kernels::FlipKernel(stream_, kernel.data, Shape(window),
                                        static_cast<int>(convolution.filters),
                                        options_.precision, workspace),
-                   "turning a kernel");
+                   "rotating a kernel");
     if (!status.ok()) return status;
     status = PadKernel(gradient, workspace);
     if (!status.ok()) return status;

@@ -18,12 +18,13 @@
 
 namespace holdfast {
 
-// The arithmetic of a GPU: cuBLAS for matrix products, cuDNN for convolutions
-// or, where they are not its, cuBLAS again, and our own kernels for the rest.
+// The arithmetic of a GPU: cuBLAS for matrix products, cuDNN for convolutions,
+// or cuBLAS again for those that cuDNN does not do, and our own kernels for the
+// rest.
 //
-// The same operations give the same bits, on the same kind of GPU and with the
-// same cuBLAS: it has a workspace of its own, of fixed size, uses no atomics,
-// and is used through one stream.
+// The same operations give the same bits on the same kind of GPU and with the
+// same version of cuBLAS, which has its own workspace of a fixed size, uses no
+// atomics, and is used on one stream.
 //
 // Thread-compatible.
 class CudaDeviceMath final : public DeviceMath {
@@ -33,26 +34,26 @@ class CudaDeviceMath final : public DeviceMath {
     // mantissa, on GPUs that can (from compute capability 8.0 on): several
     // times as fast.
     bool tf32 = false;
-    // Of the factors of products.
+    // The precision of the factors of products.
     Precision precision = Precision::kFloat32;
-    // Bytes of columns that a convolution unfolds, or rounds, at a time, but
-    // for one image that is larger. Less costs speed: products of fewer rows,
-    // and more of them to add up (ResNet-50 in bfloat16 took 1.02 times as long
-    // with half of it); more takes more memory.
+    // The maximum bytes of columns that a convolution unfolds, or rounds, at a
+    // time, unless a single image takes more. Less is slower, with products of
+    // fewer rows and more of them to add up (ResNet-50 in bfloat16 took 1.02
+    // times as long with half of it); more takes more memory.
     int64_t max_columns_bytes = int64_t{256} << 20;
-    // Does convolutions in TF32, as far as it is the faster; the others, and
-    // all where it is null or does not start, are unfolded. Must outlive this.
+    // Does convolutions in TF32, if it is the faster way. The others, and all
+    // if it is null or fails to start, are unfolded. Must outlive this.
     const Cudnn* cudnn = nullptr;
   };
 
-  // For the GPU that the thread is bound to, whose compute capability this is.
-  // Its stream kCompute is `stream`, which must outlive this.
-  // Errors: those of LoadCublas; as of CudaStatus and CublasStatus.
+  // For the GPU that the thread is bound to, which has this compute capability.
+  // `stream` is its stream kCompute, and must outlive this.
+  // Errors: those of LoadCublas, CudaStatus and CublasStatus.
   static absl::StatusOr<std::unique_ptr<CudaDeviceMath>> Create(
       cudaStream_t stream, int capability_major, const Options& options);
   ~CudaDeviceMath() override;
 
-  // Whether there are convolutions that cuDNN does.
+  // Whether cuDNN does any convolutions.
   bool has_cudnn() const { return cudnn_ != nullptr; }
 
   absl::Status Custom(CustomOperation operation) override;
@@ -132,8 +133,8 @@ class CudaDeviceMath final : public DeviceMath {
                     DeviceLossSums* sums, float* workspace) override;
 
  private:
-  // Of a number of products that lie side by side, `batch` of them: a, b and c
-  // of each begin so many values behind those of the one before.
+  // A batch of `batch` products. a, b and c of each product begin a_step,
+  // b_step and c_step values after those of the product before.
   struct Gemm {
     Form form_a = Form::kPlain;
     Form form_b = Form::kPlain;
@@ -141,7 +142,7 @@ class CudaDeviceMath final : public DeviceMath {
     int64_t m = 0;
     int64_t n = 0;
     int64_t k = 0;
-    // Values from one row in memory to the next.
+    // The number of values from the start of one row to the start of the next.
     int64_t a_row = 0;
     int64_t b_row = 0;
     int64_t c_row = 0;
@@ -149,7 +150,7 @@ class CudaDeviceMath final : public DeviceMath {
     int64_t a_step = 0;
     int64_t b_step = 0;
     int64_t c_step = 0;
-    // Whether c gets the product or grows by it.
+    // Whether the product is added to c, rather than assigned to it.
     bool add = false;
   };
 
@@ -159,33 +160,35 @@ class CudaDeviceMath final : public DeviceMath {
 
   // Whether factors of products are rounded, to halves.
   bool rounds() const { return options_.precision != Precision::kFloat32; }
-  // Values of workspace that so many of a factor take, and that they take if
-  // they lie somewhere in float32: then only what is rounded needs any.
+  // The workspace, in float32 values, that `size` values of a factor take; and
+  // that they take if they are in memory as float32 already: 0 unless factors
+  // are rounded.
   int64_t FactorSize(int64_t size) const;
   int64_t RoundedSize(int64_t size) const;
-  // What rounding a factor takes that is not rounded yet.
+  // The workspace for rounding a factor; 0 if it is rounded already.
   int64_t ToRound(ConstMatrix x) const;
-  // The factor that `size` values of x are, from `begin` on: themselves, or
-  // rounded, as they are already or into `workspace`.
+  // The `size` values of x from `begin` on as a factor: the values themselves,
+  // their rounded copy, or the result of rounding them into `workspace`.
   absl::StatusOr<const void*> Factor(ConstMatrix x, int64_t begin, int64_t size,
                                      float* workspace);
 
-  // Of a convolution over so many images, those that are unfolded, or rounded,
-  // at a time; all, where their pixels are `ready` as factors.
+  // The number of images, out of `images`, that a convolution unfolds, or
+  // rounds, at a time; all, if their pixels are `ready` to be used as factors.
   int64_t ImagesAtATime(const Convolution& convolution, int64_t images,
                         bool ready) const;
-  // Values of workspace that their columns take.
+  // The workspace, in values, that the columns of `images` images take.
   int64_t ColumnsSize(const Convolution& convolution, int64_t images) const;
-  // The columns of so many images of x as a factor: unfolded into `workspace`
-  // or, where a window sees one pixel, the Factor that they are.
+  // The columns of `count` images of x, from `first` on, as a factor: unfolded
+  // into `workspace` or, if a window sees one pixel, the pixels as a Factor.
   absl::StatusOr<const void*> ColumnsOfImages(const Convolution& convolution,
                                               ConstMatrix x, int64_t first,
                                               int64_t count, float* workspace);
-  // Rows of the kernel as a factor. In halves they are as many as a row of
-  // columns has values; PadKernel fills those behind the kernel with 0.
+  // The number of rows of the kernel as a factor. For halves it is the number
+  // of values in a row of columns; PadKernel fills the rows after the kernel
+  // with 0.
   int64_t KernelRows(const Convolution& convolution) const;
   absl::Status PadKernel(const Convolution& convolution, float* factor);
-  // The convolution with a kernel that is a factor.
+  // The convolution with a kernel that is a factor already.
   absl::Status ConvolveFactor(const Convolution& convolution, ConstMatrix x,
                               const void* kernel, Matrix y, float* workspace);
 
@@ -204,7 +207,7 @@ class CudaDeviceMath final : public DeviceMath {
   const Options options_;
   cublasHandle_t handle_ = nullptr;
   void* cublas_workspace_ = nullptr;
-  // Null: convolutions are unfolded.
+  // Null if convolutions are unfolded.
   std::unique_ptr<CudnnConvolution> cudnn_;
 };
 

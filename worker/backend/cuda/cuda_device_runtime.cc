@@ -11,10 +11,11 @@ absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> CudaDeviceRuntime::Create(
   absl::Status status = runtime->BindThread();
   if (!status.ok()) return status;
   for (cudaStream_t& stream : runtime->streams_) {
-    // Ours have nothing to do with the default stream, which others may use.
+    // Our streams must not synchronize with the default stream, which others
+    // may use.
     status =
         CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                   "making a stream");
+                   "creating a stream");
     if (!status.ok()) return status;
   }
   return runtime;
@@ -42,12 +43,12 @@ absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateTimedEvent() {
 
 absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEventWith(
     unsigned int flags) {
-  // The host sleeps while it waits, and leaves its core to those who make
-  // batches and talk to the cluster meanwhile.
+  // The host sleeps while it waits, which leaves its core to the threads that
+  // make batches and communicate with the cluster.
   cudaEvent_t event;
   const absl::Status status = CudaStatus(
       cudaEventCreateWithFlags(&event, cudaEventBlockingSync | flags),
-      "making an event");
+      "creating an event");
   if (!status.ok()) return status;
   events_.push_back(event);
   return static_cast<Event>(events_.size() - 1);
@@ -70,7 +71,7 @@ DeviceRuntime::PeerEvent CudaDeviceRuntime::ForPeers(Event event) {
 
 absl::Status CudaDeviceRuntime::WaitForPeer(StreamId stream,
                                             const PeerEvent& event) {
-  // An event is a pointer to what nobody may see.
+  // An event is an opaque pointer.
   const auto theirs = static_cast<cudaEvent_t>(const_cast<void*>(event.event));
   return CudaStatus(cudaStreamWaitEvent(this->stream(stream), theirs, 0),
                     "ordering streams of two GPUs");
@@ -79,19 +80,18 @@ absl::Status CudaDeviceRuntime::WaitForPeer(StreamId stream,
 absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
   const cudaError_t error = cudaEventQuery(events_[event]);
   if (error == cudaErrorNotReady) {
-    // It is kept as the last error nonetheless.
+    // Clears cudaErrorNotReady, which CUDA keeps as the last error.
     cudaGetLastError();
     return false;
   }
-  const absl::Status status =
-      CudaStatus(error, "what the GPU was told to do before");
+  const absl::Status status = CudaStatus(error, "earlier work on the GPU");
   if (!status.ok()) return status;
   return true;
 }
 
 absl::Status CudaDeviceRuntime::Synchronize(Event event) {
   return CudaStatus(cudaEventSynchronize(events_[event]),
-                    "what the GPU was told to do before");
+                    "earlier work on the GPU");
 }
 
 absl::StatusOr<absl::Duration> CudaDeviceRuntime::Elapsed(Event begin,
@@ -107,7 +107,7 @@ absl::StatusOr<absl::Duration> CudaDeviceRuntime::Elapsed(Event begin,
 absl::StatusOr<float*> CudaDeviceRuntime::Allocate(int64_t size) {
   void* memory = nullptr;
   const absl::Status status = CudaStatus(
-      cudaMalloc(&memory, size * sizeof(float)), "taking memory of the GPU");
+      cudaMalloc(&memory, size * sizeof(float)), "allocating GPU memory");
   if (!status.ok()) return status;
   return static_cast<float*>(memory);
 }
@@ -125,7 +125,7 @@ absl::StatusOr<float*> CudaDeviceRuntime::AllocatePinned(int64_t size) {
   void* memory = nullptr;
   const absl::Status status = CudaStatus(
       cudaHostAlloc(&memory, size * sizeof(float), cudaHostAllocPortable),
-      "taking pinned memory of the host");
+      "allocating pinned host memory");
   if (!status.ok()) return status;
   return static_cast<float*>(memory);
 }
@@ -134,15 +134,15 @@ void CudaDeviceRuntime::FreePinned(float* memory) { cudaFreeHost(memory); }
 
 absl::Status CudaDeviceRuntime::RegisterPinned(const void* memory,
                                                size_t bytes) {
-  // Pages of others can be pinned for reading only.
+  // Read-only mappings can be pinned only for reading.
   return CudaStatus(
       cudaHostRegister(const_cast<void*>(memory), bytes,
                        cudaHostRegisterPortable | cudaHostRegisterReadOnly),
-      "pinning memory of the host");
+      "pinning host memory");
 }
 
 void CudaDeviceRuntime::UnregisterPinned(const void* memory) {
-  // Where it cannot be done, the memory goes with the context.
+  // If this fails, the memory is unpinned with the context.
   CudaStatus(cudaHostUnregister(const_cast<void*>(memory)), "").IgnoreError();
 }
 
@@ -181,7 +181,7 @@ absl::Status CudaDeviceRuntime::CopyFromPeer(int peer_device,
                                   ? cudaSuccess
                                   : cudaDeviceEnablePeerAccess(peer_device, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {
-      // By another backend on this GPU.
+      // Another backend on this GPU has enabled it already.
       cudaGetLastError();
     } else if (error != cudaSuccess) {
       return CudaStatus(error, kWhat);

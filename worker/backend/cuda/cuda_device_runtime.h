@@ -19,7 +19,7 @@ namespace holdfast {
 // Thread-compatible.
 class CudaDeviceRuntime final : public DeviceRuntime {
  public:
-  // Of the GPU with this index. Errors: as of CudaStatus.
+  // For the GPU with this index. Errors: those of CudaStatus.
   static absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> Create(int index);
   ~CudaDeviceRuntime() override;
 
@@ -46,7 +46,7 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   void UnregisterPinned(const void* memory) override;
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
-  // Over the host where the GPUs cannot reach one another.
+  // Copies through the host if the GPUs cannot reach each other.
   absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
                             float* device) override;
 
@@ -57,9 +57,10 @@ class CudaDeviceRuntime final : public DeviceRuntime {
 
   const int index_;
   std::array<cudaStream_t, kNumStreams> streams_ = {};
-  // By Event.
+  // Indexed by Event.
   std::vector<cudaEvent_t> events_;
-  // Other GPUs whose memory this one was told to read by itself, if it can.
+  // Other GPUs for which direct access from this one has been requested; it may
+  // not be possible.
   std::set<int> peers_;
 };
 

@@ -12,7 +12,7 @@ std::string VersionName(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// In CUDA's words, a missing driver is one that is too old.
+// CUDA reports a missing driver as one that is too old.
 std::string DriverProblem() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -27,7 +27,7 @@ std::string DriverProblem() {
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Else the next launch of a kernel would be blamed for it.
+  // Clears the error; otherwise the next kernel launch would report it.
   cudaGetLastError();
   const std::string message =
       absl::StrCat(what, ": ", cudaGetErrorString(error), " (",

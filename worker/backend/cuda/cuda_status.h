@@ -8,9 +8,9 @@
 
 namespace holdfast {
 
-// What CUDA answered when `what` was tried: OK; RESOURCE_EXHAUSTED when memory
-// was missing; FAILED_PRECONDITION when there is no driver, or one that is too
-// old, or no GPU; INTERNAL for everything else.
+// CUDA's result of trying `what`, as a Status: OK; RESOURCE_EXHAUSTED when it
+// ran out of memory; FAILED_PRECONDITION when there is no driver, or one that
+// is too old, or no GPU; INTERNAL for everything else.
 absl::Status CudaStatus(cudaError_t error, absl::string_view what);
 
 }  // namespace holdfast

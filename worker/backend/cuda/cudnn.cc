@@ -15,7 +15,8 @@
 namespace holdfast {
 namespace {
 
-// Whether arguments of both types are passed alike: enumerations are int.
+// Whether arguments of both types are passed in the same way: enumerations are
+// int.
 template <typename Ours, typename Theirs>
 constexpr bool PassedAlike() {
   if (std::is_enum_v<Theirs>) {
@@ -116,7 +117,7 @@ static_assert(Cudnn::kTensorOpMathAllowConversion ==
 namespace holdfast {
 namespace {
 
-// The major version is that of the ABI.
+// The major version identifies the ABI.
 constexpr size_t kMajor = 9;
 constexpr char kLibrary[] = "libcudnn.so.9";
 
@@ -178,8 +179,8 @@ absl::StatusOr<Cudnn> LoadCudnnFrom(const std::string& file,
       Find(library, "cudnnConvolutionBackwardFilter",
            &cudnn.backward_filter.compute);
   if (!found) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file, " is not the cuDNN we know: ", dlerror()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        file, " is not the version of cuDNN that we know: ", dlerror()));
   }
   if (cudnn.get_version() / 10000 != kMajor) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -200,7 +201,7 @@ absl::Status CudnnStatus(const Cudnn& cudnn, Cudnn::Status status,
                          absl::string_view what) {
   if (status == Cudnn::kSuccess) return absl::OkStatus();
   const std::string message =
-      absl::StrCat(what, ": cuDNN answers ", cudnn.get_error_string(status));
+      absl::StrCat(what, ": cuDNN returned ", cudnn.get_error_string(status));
   return status >= Cudnn::kExecutionFailed ? absl::InternalError(message)
                                            : absl::UnimplementedError(message);
 }

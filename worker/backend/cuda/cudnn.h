@@ -14,33 +14,35 @@
 namespace holdfast {
 
 // The functions of cuDNN 9 that we call, as found in the shared library when a
-// GPU is first used. They are declared here, since cuDNN is no part of the CUDA
-// toolkit that we build with; where its headers are, cudnn.cc compares.
+// GPU is first used. They are declared here because cuDNN is not part of the
+// CUDA toolkit that we build with; if its headers are there, cudnn.cc compares
+// the declarations with them.
 //
-// These are the functions of its older interface, by descriptors: NVIDIA's
-// advice is the newer one, by graphs, which does nothing more for convolutions
+// These functions are from its older, descriptor-based interface. NVIDIA
+// recommends the newer, graph-based one, which gains nothing for convolutions
 // of float32 and takes several times as much code.
 struct Cudnn {
-  // cudnnHandle_t, and descriptors of tensors, filters and convolutions.
+  // Stand for cudnnHandle_t, and for the descriptors of tensors, filters and
+  // convolutions.
   using Handle = void*;
   using Descriptor = void*;
 
-  // Names are cuDNN's enumerations.
+  // The constants are named after cuDNN's enumerators.
   using Status = int;
   static constexpr Status kSuccess = 0;
   static constexpr Status kNotSupported = 3000;
-  // From here on: CUDA has failed. Below, nothing has been computed.
+  // From this value on, CUDA has failed. Below, nothing has been computed.
   static constexpr Status kExecutionFailed = 5000;
   static constexpr int kFloat = 0;
   static constexpr int kNhwc = 1;
   static constexpr int kCrossCorrelation = 1;
   static constexpr int kDeterministic = 1;
-  // May round factors to TensorFloat-32; what a new descriptor has.
+  // May round factors to TensorFloat-32; the default of a new descriptor.
   static constexpr int kDefaultMath = 0;
   // May round factors to float16.
   static constexpr int kTensorOpMathAllowConversion = 2;
 
-  // An algorithm as cuDNN proposes it.
+  // An algorithm that cuDNN proposes (cudnnConvolution*AlgoPerf_t).
   struct Proposal {
     int algorithm;
     // Whether it can be used.
@@ -54,16 +56,16 @@ struct Cudnn {
   };
 
   // cudnnConvolutionForward, ...BackwardData and ...BackwardFilter take the
-  // same arguments but for what they are of: a and b are read, c is written.
-  // The algorithm is one of the function's own.
+  // same arguments, with different meanings: a and b are read, c is written.
+  // `algorithm` is one of the function's own enumerators.
   using Compute = Status (*)(Handle, const void* alpha, Descriptor a_descriptor,
                              const void* a, Descriptor b_descriptor,
                              const void* b, Descriptor convolution,
                              int algorithm, void* workspace,
                              size_t workspace_size, const void* beta,
                              Descriptor c_descriptor, void* c);
-  // cudnnGetConvolution*Algorithm_v7: at most `wanted`, the fastest first, by
-  // its heuristics.
+  // cudnnGetConvolution*Algorithm_v7: at most `wanted` algorithms, the fastest
+  // first, by cuDNN's heuristics.
   using Propose = Status (*)(Handle, Descriptor a, Descriptor b,
                              Descriptor convolution, Descriptor c, int wanted,
                              int* count, Proposal* proposals);
@@ -105,29 +107,30 @@ struct Cudnn {
   // a = x, b = dy, c = the kernel's gradient.
   Operation backward_filter;
 
-  // As "9.19.0".
+  // For example "9.19.0".
   std::string Version() const;
 };
 
-// The library is loaded by the first call, and stays.
-// Errors: FAILED_PRECONDITION, with where it was looked for, when it is not
-// there, or is not what we know. Thread-safe.
+// The library is loaded by the first call, and stays loaded.
+// Errors: FAILED_PRECONDITION, naming the places searched, when the library is
+// not found, or is not a version that we know. Thread-safe.
 absl::StatusOr<const Cudnn*> LoadCudnn();
 
-// The same of the library `file`, which may be in one of `folders`
-// (LoadSharedLibrary): for LoadCudnn and for tests.
+// Loads the library `file`, searching `folders` too (LoadSharedLibrary): for
+// LoadCudnn and for tests.
 absl::StatusOr<Cudnn> LoadCudnnFrom(const std::string& file,
                                     const std::vector<std::string>& folders);
 
-// What cuDNN answered when `what` was tried: OK; INTERNAL when CUDA has failed;
-// UNIMPLEMENTED when cuDNN has refused, of which its own trouble, as memory or
-// a part of it that is missing, is a case too: it can be done without cuDNN.
+// cuDNN's result of trying `what`, as a Status: OK; INTERNAL when CUDA has
+// failed; UNIMPLEMENTED when cuDNN has refused, including for its own failures,
+// such as a lack of memory or a missing part of the library: the operation can
+// be done without cuDNN.
 absl::Status CudnnStatus(const Cudnn& cudnn, Cudnn::Status status,
                          absl::string_view what);
 
-// The place of the first proposal, from `first` on, that can be used, gives the
-// same bits in every run, needs at most so many bytes of workspace, and rounds
-// factors to TensorFloat-32 or not at all. None: nullopt.
+// The index of the first proposal, from `first` on, that can be used, gives the
+// same bits in every run, needs at most `max_workspace` bytes of workspace, and
+// rounds factors to TensorFloat-32 or not at all; nullopt if there is none.
 std::optional<size_t> ChooseAlgorithm(
     absl::Span<const Cudnn::Proposal> proposals, size_t first,
     size_t max_workspace);

@@ -13,24 +13,27 @@
 namespace holdfast {
 namespace {
 
-// More than cuDNN has.
+// More than cuDNN has algorithms.
 constexpr int kMaxProposals = 32;
 
-// A model has a few for each of its convolutions; more come of batches that are
-// of many sizes. Beyond that all are made anew.
+// A model has a few plans for each of its convolutions, and more if batches
+// have many sizes. Beyond the limit all plans are dropped and made again.
 constexpr size_t kMaxPlans = 1024;
 
 // cuDNN's kernels count values of a tensor in 32 bits.
 constexpr int64_t kMaxTensorSize = (int64_t{1} << 31) - 1;
 
-// Of a group. With fewer an unfolded image makes the faster product: on an
-// H200 a ResNet of 16 to 64 channels takes 1.3 times as long by cuDNN.
+// The minimum number of channels in a group. With fewer, a product of unfolded
+// images is faster: on an H200 a ResNet of 16 to 64 channels takes 1.3 times as
+// long with cuDNN.
 constexpr int64_t kMinChannels = 64;
 
-// More lets cuDNN choose faster algorithms for large batches.
+// The limit of cuDNN's own workspace. More lets cuDNN choose faster algorithms
+// for large batches.
 constexpr size_t kMaxAlgorithmBytes = size_t{256} << 20;
 
-// Those of ResNet-50 take 406 MiB at most, in batches of 256.
+// The limit for padded images. Those of ResNet-50 take at most 406 MiB, in
+// batches of 256.
 constexpr int64_t kMaxPaddedBytes = int64_t{768} << 20;
 
 // In values: 256 bytes.
@@ -46,7 +49,8 @@ bool IsAligned(const float* values) {
 
 int Narrow(int64_t value) { return static_cast<int>(value); }
 
-// Places along one axis, with as much padding behind as before.
+// The number of window positions along one axis, with the same padding before
+// and after.
 int64_t Places(int64_t size, int64_t window, int64_t stride, int64_t pad) {
   return (size + 2 * pad - window) / stride + 1;
 }
@@ -155,7 +159,7 @@ CudnnConvolution::Plan& CudnnConvolution::PlanOf(Direction direction,
   if (plans_.size() >= kMaxPlans) plans_.clear();
   std::unique_ptr<Plan>& plan = plans_[key];
   plan = std::make_unique<Plan>(cudnn_);
-  // Of these the caller's way is as good, or there is nothing to do.
+  // For these the caller's own way is as good, or there is nothing to do.
   if (images == 0 || SeesPixels(w) ||
       w.channels / convolution.groups < kMinChannels) {
     return *plan;
@@ -175,7 +179,7 @@ absl::Status CudnnConvolution::MakePlan(Direction direction,
                                         int64_t images, Plan* plan) {
   const Window& w = convolution.window;
   plan->padded = !PadsAlike(w);
-  // As far as windows reach, which may be less than the image.
+  // The extent that windows reach, which may be less than the image.
   plan->padded_height =
       plan->padded ? (w.output_height - 1) * w.stride_height + w.window_height
                    : w.height;
@@ -196,7 +200,7 @@ absl::Status CudnnConvolution::MakePlan(Direction direction,
   }
 
   const auto check = [&](Cudnn::Status status) {
-    return CudnnStatus(*cudnn_, status, "describing it");
+    return CudnnStatus(*cudnn_, status, "describing the operation");
   };
   absl::Status status = check(cudnn_->create_tensor(&plan->x));
   if (!status.ok()) return status;
@@ -261,18 +265,18 @@ absl::Status CudnnConvolution::ChooseFor(Direction direction, Plan* plan) {
         ChooseAlgorithm(proposals, first, kMaxAlgorithmBytes);
     if (!chosen.has_value()) {
       return absl::UnimplementedError(absl::StrCat(
-          "of ", proposals.size(), " algorithms that cuDNN knows none is ",
+          "none of ", proposals.size(), " algorithms that cuDNN proposes is ",
           "deterministic, in TF32 and within ", kMaxAlgorithmBytes,
           " bytes of workspace"));
     }
     first = *chosen;
     const Cudnn::Proposal& proposal = proposals[first];
-    // A choice between tensor cores and none is part of the algorithm.
+    // Whether the algorithm uses tensor cores is part of the proposal.
     status =
         CudnnStatus(*cudnn_, cudnn_->set_math(plan->convolution, proposal.math),
-                    "choosing its precision");
+                    "choosing the precision");
     if (!status.ok()) return status;
-    // The proposal's is an estimate of what this says.
+    // The proposal's workspace is an estimate; this is the actual size.
     size_t bytes = 0;
     if (operation.workspace_size(handle_, a, b, plan->convolution, c,
                                  proposal.algorithm,
@@ -329,7 +333,7 @@ absl::StatusOr<bool> CudnnConvolution::Compute(Direction direction,
           handle_, &one, a_descriptor, a, b_descriptor, b, plan->convolution,
           plan->algorithm, workspace + plan->kernel_size + plan->images_size,
           plan->algorithm_bytes, &zero, c_descriptor, c),
-      "computing it");
+      "computing the operation");
   if (status.ok()) return true;
   if (!absl::IsUnimplemented(status)) return status;
   plan->usable = false;
@@ -407,7 +411,7 @@ absl::StatusOr<bool> CudnnConvolution::InputGradient(
       Compute(kDirection, convolution, dx.rows, workspace, dy.data,
               plan.padded ? padded : dx.data, workspace, &plan);
   if (!done.ok() || !*done || !plan.padded) return done;
-  // What no window sees gets 0.
+  // Pixels that no window sees get 0.
   const Window& w = convolution.window;
   const kernels::ImageShift shift = {
       Narrow(w.channels), Narrow(plan.padded_height), Narrow(plan.padded_width),

@@ -16,27 +16,27 @@
 
 namespace holdfast {
 
-// Convolutions of float32 by cuDNN, whose factors it rounds to TensorFloat-32
-// on GPUs that can, as far as it does them with the same bits in every run and
-// faster than a product of unfolded images; the others are the caller's.
+// Convolutions of float32 by cuDNN, which rounds factors to TensorFloat-32 on
+// GPUs that can: those that it does with the same bits in every run and faster
+// than a product of unfolded images. The others are left to the caller.
 //
 // cuDNN's heuristics propose algorithms for a convolution over a number of
 // images, the fastest first, and the first deterministic one with a workspace
 // of at most 256 MiB is taken. Nothing is timed: the choice follows from the
 // shapes, the kind of GPU and cuDNN's version.
 //
-// Images are NHWC, as ours are. cuDNN wants a kernel as [filters, rows] (KRSC),
-// the transpose of ours, which is made in the workspace. It pads an image by as
-// much behind as before; where that gives other places than the window has, the
-// images are copied, padded, into the workspace, of which they may take another
-// 768 MiB.
+// Images are NHWC, as ours are. cuDNN expects a kernel as [filters, rows]
+// (KRSC), the transpose of ours, which is made in the workspace. It pads an
+// image by the same amount before and after; if the window's padding differs,
+// the images are copied, padded, into the workspace, where they may take
+// another 768 MiB.
 //
 // Thread-compatible.
 class CudnnConvolution {
  public:
   // For the GPU that the thread is bound to. `cudnn` and `stream`, on which
   // everything is enqueued, must outlive this.
-  // Errors: as of CudnnStatus.
+  // Errors: those of CudnnStatus.
   static absl::StatusOr<std::unique_ptr<CudnnConvolution>> Create(
       const Cudnn* cudnn, cudaStream_t stream);
   ~CudnnConvolution();
@@ -44,17 +44,18 @@ class CudnnConvolution {
   CudnnConvolution(const CudnnConvolution&) = delete;
   CudnnConvolution& operator=(const CudnnConvolution&) = delete;
 
-  // Values of workspace that the operations below need for so many images; 0
-  // where none of them is done here.
+  // The workspace, in values, that the operations below need for `images`
+  // images; 0 if none of them is done here.
   int64_t Workspace(const Convolution& convolution, int64_t images);
 
-  // The operations of DeviceMath. False: not done here, and nothing is
-  // enqueued that matters. That is so where cuDNN has no such algorithm, or
-  // refuses to begin it, which the log tells once; where a group has few
-  // channels, which is slower by cuDNN; where a window sees a pixel, which
-  // cuBLAS multiplies as it is; and where a matrix is not aligned to 16 bytes,
-  // on which cuDNN's kernels rely (those that begin where a DeviceBuffer does
-  // are). Errors: INTERNAL when an operation could not be enqueued.
+  // The operations of DeviceMath. They return false if the operation is not
+  // done here; nothing that was enqueued then matters. This is so if cuDNN has
+  // no such algorithm, or refuses to begin it, which is logged once; if a group
+  // has few channels, which cuDNN does more slowly; if a window sees one pixel,
+  // which cuBLAS multiplies as it is; and if a matrix is not aligned to 16
+  // bytes, on which cuDNN's kernels rely (a matrix at the start of a
+  // DeviceBuffer is aligned). Errors: INTERNAL when an operation could not be
+  // enqueued.
   absl::StatusOr<bool> Convolve(const Convolution& convolution, ConstMatrix x,
                                 ConstMatrix kernel, Matrix y, float* workspace);
   absl::StatusOr<bool> KernelGradient(const Convolution& convolution,
@@ -66,7 +67,7 @@ class CudnnConvolution {
 
  private:
   enum class Direction { kForward, kKernelGradient, kInputGradient };
-  // All numbers of a convolution, the images and the direction.
+  // All numbers of a convolution, the number of images and the direction.
   using Key = std::array<int64_t, 15>;
 
   // What cuDNN needs for one operation.
@@ -81,15 +82,15 @@ class CudnnConvolution {
     Cudnn::Descriptor kernel = nullptr;
     Cudnn::Descriptor convolution = nullptr;
     Cudnn::Descriptor y = nullptr;
-    // Whether cuDNN does it.
+    // Whether cuDNN does the operation.
     bool usable = false;
     int algorithm = 0;
     // Whether x, or dx, is a padded copy in the workspace, of this size.
     bool padded = false;
     int64_t padded_height = 0;
     int64_t padded_width = 0;
-    // The workspace, in values: the transposed kernel, padded images, and what
-    // is cuDNN's, each aligned to 256 bytes.
+    // The workspace, in values: the transposed kernel, the padded images, and
+    // cuDNN's own, each aligned to 256 bytes.
     int64_t kernel_size = 0;
     int64_t images_size = 0;
     size_t algorithm_bytes = 0;
@@ -104,11 +105,11 @@ class CudnnConvolution {
   static std::string Name(Direction direction, const Convolution& convolution,
                           int64_t images);
   const Cudnn::Operation& OperationOf(Direction direction) const;
-  // Made when it is first asked for.
+  // Makes the plan when it is first asked for.
   Plan& PlanOf(Direction direction, const Convolution& convolution,
                int64_t images);
-  // OK: the plan is usable. Errors: why it is not; UNIMPLEMENTED where cuDNN
-  // has no algorithm that we want.
+  // Returns OK if the plan is usable. Errors: why it is not; UNIMPLEMENTED if
+  // cuDNN has no algorithm that we can use.
   absl::Status MakePlan(Direction direction, const Convolution& convolution,
                         int64_t images, Plan* plan);
   absl::Status ChooseFor(Direction direction, Plan* plan);
@@ -116,8 +117,8 @@ class CudnnConvolution {
   // Descriptors in the order of the arguments of OperationOf(direction).
   std::array<Cudnn::Descriptor, 3> Descriptors(Direction direction,
                                                const Plan& plan) const;
-  // Enqueues OperationOf(direction) on a, b and c. False, and the plan is no
-  // longer usable, where cuDNN refuses after all.
+  // Enqueues OperationOf(direction) on a, b and c. Returns false if cuDNN
+  // refuses after all; the plan is then no longer usable.
   absl::StatusOr<bool> Compute(Direction direction,
                                const Convolution& convolution, int64_t images,
                                const float* a, const float* b, float* c,

@@ -54,7 +54,7 @@ TEST(CudnnStatusTest, TellsWhatIsRefusedFromWhatFails) {
   EXPECT_EQ(CudnnStatus(*cudnn, 0, "this"), absl::OkStatus());
   EXPECT_EQ(CudnnStatus(*cudnn, 3000, "this"),
             absl::UnimplementedError(
-                "this: cuDNN answers CUDNN_STATUS_NOT_SUPPORTED"));
+                "this: cuDNN returned CUDNN_STATUS_NOT_SUPPORTED"));
   for (const int refused : {1001, 2000, 3011, 4003}) {
     EXPECT_TRUE(absl::IsUnimplemented(CudnnStatus(*cudnn, refused, "this")));
   }
@@ -65,7 +65,7 @@ TEST(CudnnStatusTest, TellsWhatIsRefusedFromWhatFails) {
 
 constexpr size_t kLimit = 1000;
 
-// One that can be used.
+// A proposal that can be used.
 Cudnn::Proposal Good() {
   Cudnn::Proposal proposal = {};
   proposal.status = Cudnn::kSuccess;

@@ -1,4 +1,4 @@
-// Operations on each element by itself.
+// Elementwise operations.
 #include <cmath>
 
 #include "worker/backend/cuda/kernels.h"
@@ -10,7 +10,7 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// common/base/random.h, on the GPU: the same bits.
+// common/base/random.h on the GPU, with the same bits.
 __device__ uint4 Philox4x32(uint4 counter, uint2 key) {
   constexpr uint32_t kMultiplier0 = 0xD2511F53;
   constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
@@ -129,13 +129,13 @@ cudaError_t SigmoidGradient(cudaStream_t stream, const float* y,
 cudaError_t Dropout(cudaStream_t stream, const float* x,
                     const int64_t* positions, uint64_t key, float rate,
                     int64_t m, int64_t n, float* y) {
-  // Both as CpuBackend makes them.
+  // Both are computed as in CpuBackend.
   const uint32_t dropped_below =
       static_cast<uint32_t>(std::ceil(double{rate} * 0x1p32));
   const float scale = static_cast<float>(1.0 / (1.0 - double{rate}));
   const uint2 philox_key = {static_cast<uint32_t>(key),
                             static_cast<uint32_t>(key >> 32)};
-  // A thread for the four elements that share a random number.
+  // One thread for the four elements that share a random number.
   constexpr int kWidth = 4;
   const int groups = static_cast<int>(CeilOfRatio(n, kWidth));
   const Divisor by_groups(groups);

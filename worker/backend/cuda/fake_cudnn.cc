@@ -1,5 +1,5 @@
-// A cuDNN that has every function by name and none that does anything, of a
-// version to choose: for cudnn_test.cc.
+// A fake cuDNN that exports every function, none of which does anything, with a
+// configurable version: for cudnn_test.cc.
 #include <cstddef>
 
 #ifndef FAKE_CUDNN_VERSION

@@ -1,5 +1,5 @@
-// A management library of two GPUs, the second of which does not tell how busy
-// it is: for gpu_usage_test.cc.
+// A fake management library with two GPUs, the second of which does not report
+// its utilization: for gpu_usage_test.cc.
 #include <cstring>
 
 namespace {

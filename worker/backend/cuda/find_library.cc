@@ -16,11 +16,11 @@
 namespace holdfast {
 namespace {
 
-// Where the toolkit puts its libraries, which need not be known to the dynamic
-// linker.
+// Where the toolkit installs its libraries, which the dynamic linker may not
+// search.
 constexpr char kToolkitFolder[] = "/usr/local/cuda/lib64";
 
-// Of a chain, as the kernel's own limit.
+// The limit of links in a chain, the same as the kernel's.
 constexpr int kMaxLinks = 40;
 
 void AddMatches(const std::string& pattern, std::vector<std::string>* found) {
@@ -36,8 +36,8 @@ void AddMatches(const std::string& pattern, std::vector<std::string>* found) {
   globfree(&matches);
 }
 
-// Of a Python that is installed below `prefix`. Debian's calls the folder
-// dist-packages, and has what pip installs in /usr/local.
+// Adds the folders of a Python that is installed below `prefix`. Debian's
+// Python names the folder dist-packages, and pip installs to /usr/local there.
 void AddFoldersBelow(const std::string& prefix,
                      std::vector<std::string>* found) {
   for (const char* packages : {"site-packages", "dist-packages"}) {
@@ -55,7 +55,7 @@ std::string Parent(const std::string& path) {
   return path.substr(0, std::min(path.rfind('/'), path.size()));
 }
 
-// Empty where `path` is no link.
+// Returns an empty string if `path` is not a link.
 std::string LinkedTo(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t size = readlink(path.c_str(), target, sizeof(target));
@@ -81,8 +81,8 @@ std::vector<std::string> PythonLibraryFolders(const std::string& path,
     const std::string python =
         absl::StrCat(absl::StripSuffix(folder, "/"), "/python3");
     if (access(python.c_str(), X_OK) != 0) continue;
-    // Where it is a link, as in a virtual environment, the packages of what it
-    // links to come after its own.
+    // If it is a link, as in a virtual environment, the packages of the Python
+    // that it links to come after its own.
     std::string at = python;
     for (int links = 0; links < kMaxLinks && !at.empty(); ++links) {
       AddFoldersBelow(Parent(Parent(at)), &found);
@@ -113,7 +113,7 @@ absl::StatusOr<void*> LoadSharedLibrary(
     if (access(path.c_str(), F_OK) != 0) continue;
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return library;
-    // It tells more than that the linker does not know the name.
+    // This error says more than that the linker cannot find the name.
     error = dlerror();
   }
   return absl::FailedPreconditionError(absl::StrCat(

@@ -1,5 +1,5 @@
-// Where the shared libraries of CUDA are found that a program loads by itself,
-// since it must start on machines without them: cuBLAS and cuDNN.
+// Finds cuBLAS and cuDNN, the shared libraries that a program loads at run time
+// because it must also start on machines without them.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_FIND_LIBRARY_H_
 #define HOLDFAST_WORKER_BACKEND_CUDA_FIND_LIBRARY_H_
 
@@ -12,22 +12,23 @@
 namespace holdfast {
 
 // The folders of NVIDIA's libraries (nvidia/cudnn/lib, nvidia/cublas/lib,
-// nvidia/cu13/lib) below the site-packages of these, as far as they are there:
-// the virtual environment `virtual_env`, the first python3 in the folders of
-// `path`, and each Python that this one links to. Both may be empty. Nothing is
-// executed, so a python3 that is a script which runs another leads nowhere.
+// nvidia/cu13/lib) that exist below the site-packages of the virtual
+// environment `virtual_env`, of the first python3 in the folders of `path`, and
+// of each Python that this one links to. Both arguments may be empty. Nothing
+// is executed, so a python3 that is a script which runs another Python is not
+// followed.
 std::vector<std::string> PythonLibraryFolders(const std::string& path,
                                               const std::string& virtual_env);
 
-// Where a toolkit is installed, and the folders above, by the environment
-// variables PATH and VIRTUAL_ENV.
+// The folders in which a toolkit is usually installed, and PythonLibraryFolders
+// for the environment variables PATH and VIRTUAL_ENV.
 std::vector<std::string> CudaLibraryFolders();
 
-// Loads `file`, a library's name such as "libcudnn.so.9": the dynamic linker's
-// own way (the program's RPATH, LD_LIBRARY_PATH, the system's folders), then
-// from the first of `folders` in which it loads. It stays loaded. Libraries
-// that it needs, it must find by itself; NVIDIA's look beside themselves.
-// Errors: FAILED_PRECONDITION, with where it was looked for.
+// Loads `file`, a library's name such as "libcudnn.so.9": first by the dynamic
+// linker's rules (the program's RPATH, LD_LIBRARY_PATH, the system's folders),
+// then from the first of `folders` in which it loads. It stays loaded. It must
+// find the libraries that it needs by itself; NVIDIA's look in their own
+// folder. Errors: FAILED_PRECONDITION, naming the places searched.
 absl::StatusOr<void*> LoadSharedLibrary(
     const std::string& file, const std::vector<std::string>& folders);
 

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 class PythonLibraryFoldersTest : public ::testing::Test {
  protected:
-  // And all above it.
+  // Makes the folder and its parents.
   static void MakeFolder(const std::string& folder) {
     std::string path;
     const std::vector<std::string> parts = absl::StrSplit(folder, '/');

@@ -6,8 +6,8 @@
 
 namespace holdfast {
 
-// The part of nvml.h that is used here. Its functions, structures and numbers
-// do not change: newer ones get names of their own.
+// The part of nvml.h that is used here. Its functions, structures and constants
+// do not change: newer versions get new names.
 struct GpuMonitor::Nvml {
   struct Memory {
     unsigned long long total;

@@ -8,11 +8,12 @@
 
 namespace holdfast {
 
-// What all processes together take of a GPU.
+// The usage of a GPU by all processes together.
 struct GpuUsage {
   uint64_t memory_used_bytes = 0;
   uint64_t memory_total_bytes = 0;
-  // Share of the last moments (up to a second) in which a kernel ran, 0 to 1.
+  // The fraction of the recent past (up to a second) in which a kernel ran, 0
+  // to 1.
   double utilization = 0;
 };
 
@@ -22,8 +23,8 @@ struct GpuUsage {
 // Thread-compatible.
 class GpuMonitor {
  public:
-  // Of the GPUs at these places of the PCI bus, as "0000:65:00.0". `library`:
-  // the file to load.
+  // Watches the GPUs with these PCI bus IDs, such as "0000:65:00.0". `library`
+  // is the file to load.
   explicit GpuMonitor(const std::vector<std::string>& bus_ids,
                       const std::string& library = "libnvidia-ml.so.1");
   ~GpuMonitor();
@@ -31,8 +32,8 @@ class GpuMonitor {
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  // In the order of the GPUs; nullopt for one that does not answer, all of them
-  // where there is no library. Takes up to some milliseconds.
+  // The usage in the order of the GPUs; nullopt for a GPU that does not answer,
+  // and for all if there is no library. May take a few milliseconds.
   std::vector<std::optional<GpuUsage>> Read() const;
 
  private:
@@ -40,7 +41,7 @@ class GpuMonitor {
 
   void* library_ = nullptr;
   Nvml* nvml_ = nullptr;
-  // NVML's; null for a GPU that it does not know.
+  // NVML's device handles; null for a GPU that it does not know.
   std::vector<void*> devices_;
 };
 

@@ -1,13 +1,13 @@
 // Our own kernels: everything but matrix products. Each function enqueues one
 // operation of DeviceMath (worker/backend/stream/device_math.h) on `stream` and
-// returns what went wrong in that. Sizes are those of the matrices in
+// returns the error of doing so, if any. Sizes are those of the matrices in
 // backend.h's formulas; pointers are to the GPU's memory; nothing is enqueued
 // for a matrix without values.
 //
-// No kernel uses atomics, and what a sum is made of, and in which order,
-// follows from the shapes alone: the same values give the same bits, on every
-// kind of GPU, but for the functions exp, log and tanh, of which another
-// version of CUDA may round otherwise.
+// No kernel uses atomics, and the terms of a sum and their order follow from
+// the shapes alone: the same values give the same bits on every kind of GPU,
+// except for the functions exp, log and tanh, which may round differently in
+// another version of CUDA.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_KERNELS_H_
 #define HOLDFAST_WORKER_BACKEND_CUDA_KERNELS_H_
 
@@ -29,7 +29,7 @@ cudaError_t Scale(cudaStream_t stream, float factor, const float* x,
 cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
                       int64_t size, float* y);
 
-// What x is rounded to, in two bytes each (halves.h).
+// Round x, to two bytes for each value (halves.h).
 cudaError_t ToFloat16(cudaStream_t stream, const float* x, int64_t size,
                       uint16_t* to);
 cudaError_t ToBfloat16(cudaStream_t stream, const float* x, int64_t size,
@@ -49,8 +49,8 @@ cudaError_t Dropout(cudaStream_t stream, const float* x,
                     const int64_t* positions, uint64_t key, float rate,
                     int64_t m, int64_t n, float* y);
 
-// Bytes that the sums below, and the losses, want as `workspace` for a matrix
-// of m x n; at most 32 for each of m and n, and 2^21 more.
+// The bytes that the sums below, and the losses, need as `workspace` for a
+// matrix of m x n; at most 32 (m + n) + 2^21.
 int64_t SumWorkspaceBytes(int64_t m, int64_t n);
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
@@ -59,14 +59,14 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);
 
-// Where else what a kernel makes is to go, rounded to `precision`, which is one
-// of 16 bits. Null: nowhere.
+// Where a kernel also writes its result, rounded to `precision`, which has 16
+// bits. Null: nowhere.
 struct RoundedCopy {
   Precision precision = Precision::kFloat32;
   uint16_t* values = nullptr;
 };
 
-// holdfast::ColumnNorm.
+// As holdfast::ColumnNorm.
 struct ColumnNorm {
   const float* mean;
   const float* variance;
@@ -75,7 +75,7 @@ struct ColumnNorm {
   const float* offset;
 };
 
-// addend may be null; y too, where there is a rounded copy.
+// addend may be null; so may y, if there is a rounded copy.
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
                              bool relu, int64_t m, int64_t n, float* y,
@@ -97,7 +97,7 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
                                   float* dscale, float* doffset, float* dx,
                                   void* workspace);
 
-// holdfast::DeviceBags.
+// As holdfast::DeviceBags.
 struct Bags {
   const uint32_t* rows;
   const uint32_t* bags;
@@ -110,8 +110,9 @@ struct Bags {
   int64_t merged;
 };
 
-// Rows have d values. All sum in float32 and in the order of the CPU, whose
-// bits they get, but for y of PairwiseBags, which is summed in double.
+// Rows have d values. All sum in float32, in the same order as the CPU, and get
+// the same bits as the CPU; except y of PairwiseBags, which is summed in
+// double.
 cudaError_t SumBags(cudaStream_t stream, const Bags& bags, const float* rows,
                     int64_t d, float* y);
 cudaError_t SumBagsGradient(cudaStream_t stream, const Bags& bags,
@@ -122,29 +123,30 @@ cudaError_t AddPairwiseBagsGradient(cudaStream_t stream, const Bags& bags,
                                     const float* rows, const float* sums,
                                     const float* dy, int64_t d, float* drows);
 
-// Of m rows of n vectors of d values.
+// For m rows of n vectors of d values.
 cudaError_t DotPairs(cudaStream_t stream, const float* x, int64_t m, int64_t n,
                      int64_t d, float* y);
 cudaError_t DotPairsGradient(cudaStream_t stream, const float* x,
                              const float* dy, int64_t m, int64_t n, int64_t d,
                              float* dx);
 
-// `count` columns of m rows; rows of x and y begin so many values apart.
+// `count` columns of m rows; rows of x begin x_row values apart, and rows of y
+// y_row values.
 cudaError_t CopyColumns(cudaStream_t stream, const float* x, int64_t x_row,
                         int64_t m, int64_t count, float* y, int64_t y_row);
 cudaError_t AddColumns(cudaStream_t stream, const float* x, int64_t x_row,
                        int64_t m, int64_t count, float* y, int64_t y_row);
 
-// holdfast::DeviceTargets.
+// As holdfast::DeviceTargets.
 struct LossTargets {
   const int32_t* labels;
   const float* values;
   const float* weights;
 };
 
-// sums[0] is the loss, sums[1] how many are predicted right, sums[2] and
-// sums[3] the absolute and the squared error, where there are such. dz may be
-// null.
+// sums[0] is the loss, sums[1] the number of correct predictions, sums[2] and
+// sums[3] the absolute and the squared error, for losses that have them. dz may
+// be null.
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
                                 const LossTargets& targets, int64_t m,
                                 int64_t n, float* dz, double* sums,
@@ -163,7 +165,7 @@ cudaError_t Huber(cudaStream_t stream, const float* z,
                   const LossTargets& targets, float delta, int64_t m, int64_t n,
                   float* dz, double* sums, void* workspace);
 
-// holdfast::Window, in numbers that the GPU divides fast.
+// holdfast::Window, as 32-bit numbers, which the GPU divides fast.
 struct WindowShape {
   int height, width, channels;
   int window_height, window_width;
@@ -172,23 +174,24 @@ struct WindowShape {
   int output_height, output_width;
 };
 
-// What each place of the window sees, a row per place, rounded to `precision`:
+// The pixels that the window sees at each position, one row per position,
+// rounded to `precision`:
 //   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
-// Rows have row_size values, of which those behind the columns are 0; `columns`
-// is aligned to 16 bytes. They are float32, or halves in two bytes each. An
-// image, and an eighth of the columns, have less than 2^31 values; where rows
-// are no multiple of 8, so do all columns.
-// The images are float32, or, if they are rounded, already of that precision.
+// Rows have row_size values; those after the columns are 0. `columns` is
+// aligned to 16 bytes. Values are float32, or halves of two bytes each. An
+// image, and an eighth of the columns, must have less than 2^31 values; if
+// row_size is not a multiple of 8, so must all columns together. The images are
+// float32 or, if is_rounded, already of that precision.
 cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
                             Precision precision, void* columns);
-// The transposed, of columns in float32 without anything behind them:
-// dx = the sum of the columns that saw it.
+// The transpose of ImagesToColumns, for columns in float32 with nothing after
+// them: dx = the sum of the columns that saw it.
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
                             int64_t images, float* dx);
-// A kernel [(v, u, c), f] with its window turned by half a circle and its
+// The kernel [(v, u, c), f] with its window rotated by 180 degrees and its
 // channels and filters exchanged, [(v, u, f), c], rounded to `precision`.
 cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
                        const WindowShape& window, int filters,
@@ -196,7 +199,7 @@ cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
 
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y);
-// Bytes that MaxPoolGradient wants as `workspace`.
+// The bytes that MaxPoolGradient needs as `workspace`.
 int64_t MaxPoolGradientWorkspaceBytes(const WindowShape& window,
                                       int64_t images);
 cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x,
@@ -212,8 +215,8 @@ cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,
 cudaError_t Transpose(cudaStream_t stream, const float* x, int64_t rows,
                       int64_t cols, float* y);
 
-// Images of [height, width, channels], and those of another size that are cut
-// out of them, or of them and zeros around them.
+// Images of [height, width, channels], and images of another size that are cut
+// out of them, or out of them and the zeros around them.
 struct ImageShift {
   int channels;
   int height, width;

@@ -1,4 +1,4 @@
-// How our kernels are launched, and what they move and divide by.
+// How our kernels are launched, and how they move and divide values.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 
@@ -12,8 +12,8 @@ namespace kernels {
 
 inline constexpr int kThreads = 256;
 
-// Enqueues a kernel. Elsewhere than in nvcc it is a host function like any
-// other and is emulated (tests/gpu/emulation.h).
+// Enqueues a kernel. Compiled by anything but nvcc, a kernel is an ordinary
+// host function, and is emulated (tests/gpu/emulation.h).
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, void (*kernel)(Parameters...),
                    dim3 blocks, dim3 threads, const Arguments&... arguments) {
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kThreads)
   if (i < size) function(i);
 }
 
-// function(i) for i in [0, size), each by a thread. Neighbours in i run in one
-// warp, so what they touch had better lie side by side.
+// Calls function(i) for i in [0, size), each in its own thread. Neighbouring i
+// run in the same warp, so they should touch adjacent memory to coalesce.
 template <typename Function>
 cudaError_t ForEach(cudaStream_t stream, int64_t size, Function function) {
   if (size == 0) return cudaSuccess;
@@ -44,9 +44,9 @@ cudaError_t ForEach(cudaStream_t stream, int64_t size, Function function) {
                 dim3(kThreads), size, function);
 }
 
-// kWidth neighbours in memory, read and written by one instruction for each 16
-// bytes: a warp has four times as much under way as with a value for each
-// thread, which is what it takes to keep memory busy.
+// kWidth adjacent values, read and written by one instruction for every 16
+// bytes: a warp has four times as many bytes in flight as with one value per
+// thread, which it takes to saturate memory bandwidth.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Vector {
   T of[kWidth];
@@ -62,14 +62,14 @@ __host__ __device__ const Vector<T, kWidth>* AsVectors(const T* values) {
   return reinterpret_cast<const Vector<T, kWidth>*>(values);
 }
 
-// Whether all may be read as vectors.
+// Whether all pointers are aligned enough to be read as vectors.
 template <typename... Pointers>
 bool AreAligned(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Divides by a number that is known before the kernel runs, which takes a
-// multiplication and two shifts where GPUs divide in dozens of instructions
+// Divides by a number that is known before the kernel runs, with a
+// multiplication and two shifts; a GPU's division takes dozens of instructions
 // (Granlund and Montgomery 1994). With d <= 2^s and m = ceil(2^(31+s) / d),
 // i / d is i m / 2^(31+s) for all i < 2^31: the error of m adds less than 1/d.
 class Divisor {
@@ -89,7 +89,7 @@ class Divisor {
     int remainder;
   };
 
-  // Of i >= 0.
+  // For i >= 0.
   __device__ Result<int> Divide(int i) const {
     const int quotient = static_cast<int>(
         __umulhi(static_cast<uint32_t>(i) << 1, multiplier_) >> shift_);

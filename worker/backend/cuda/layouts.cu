@@ -1,4 +1,5 @@
-// What brings matrices into the form that cuDNN wants. Nothing is computed.
+// Kernels that bring matrices into the layout that cuDNN expects. They compute
+// nothing.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
 
@@ -6,17 +7,17 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// A block moves a square of this side by way of shared memory, so that warps
-// both read and write neighbours; each of its rows of threads takes every
+// A block moves a square with sides of kTile through shared memory, so that
+// both reads and writes of a warp coalesce. Each row of threads takes every
 // eighth row.
 constexpr int kTile = 32;
 constexpr int kLanes = 8;
-// What a grid may have in its second dimension.
+// The limit of a grid's second dimension.
 constexpr int64_t kMaxTileRows = 65535;
 
 __global__ void __launch_bounds__(kTile* kLanes)
     TransposeKernel(const float* x, int64_t rows, int64_t cols, float* y) {
-  // One column more, so that the threads of a warp read from different banks.
+  // One extra column, so that the threads of a warp read from different banks.
   __shared__ float tile[kTile][kTile + 1];
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t step = static_cast<int64_t>(gridDim.y) * kTile;
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(kTile* kLanes)
         y[col * rows + row] = tile[threadIdx.x][lane];
       }
     }
-    // The next square goes to the same place.
+    // The next square overwrites the same shared memory.
     __syncthreads();
   }
 }

@@ -1,5 +1,5 @@
-// Kernels that make each value of a matrix from values at the same place of
-// others, of which it may be one.
+// Kernels that compute each value of a matrix from the values at the same place
+// in others. The result may be one of these matrices.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
 
@@ -34,7 +34,7 @@ template <typename Out, typename Function, typename... In>
 cudaError_t Map(cudaStream_t stream, int64_t size, Function function, Out* y,
                 const In*... x) {
   if (size == 0) return cudaSuccess;
-  // 16 bytes of the result.
+  // A thread writes 16 bytes of the result.
   constexpr int kWidth = 16 / sizeof(Out);
   const bool aligned = AreAligned(y, x...);
   const int64_t threads = aligned ? CeilOfRatio(size, kWidth) : size;
@@ -45,8 +45,7 @@ cudaError_t Map(cudaStream_t stream, int64_t size, Function function, Out* y,
                 dim3(kThreads), size, function, y, x...);
 }
 
-// Takes what MapColumns makes, besides the matrix itself: nothing, or a rounded
-// copy.
+// What MapColumns writes besides the matrix itself: nothing, or a rounded copy.
 struct NoCopy {
   bool is_aligned() const { return true; }
   template <int kWidth>
@@ -67,9 +66,9 @@ struct CopyAs {
   }
 };
 
-// A thread keeps what belongs to its columns in registers, and walks over rows,
-// from the last to the first: what was read or written last is still in the
-// cache.
+// A thread keeps the parameters of its columns in registers, and walks over the
+// rows from the last to the first, because the rows that the kernel before read
+// or wrote last are still in the cache.
 template <int kWidth, typename Column, typename Prepare, typename Function,
           typename Copy, typename... In>
 __global__ void __launch_bounds__(kThreads)
@@ -104,8 +103,9 @@ template <typename Column, typename Prepare, typename Function, typename Copy,
 cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
                          Prepare prepare, Function function, float* y,
                          Copy copy, const In*... x) {
-  // Several for each place on any GPU, so that none waits long for the last;
-  // and not so many that threads have few rows to prepare for.
+  // Several blocks for each that any GPU can run at once, so that the last ones
+  // leave few multiprocessors idle; but not so many that a thread calls prepare
+  // for few rows.
   constexpr int64_t kBlocks = 4096;
   if (m == 0 || n == 0) return cudaSuccess;
   constexpr int kWidth = 4;
@@ -114,7 +114,7 @@ cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
   const int64_t vectors = in_vectors ? n / kWidth : n;
   const int64_t blocks_x = CeilOfRatio(vectors, kThreads);
   const int64_t threads_x = CeilOfRatio(vectors, blocks_x);
-  // Where a row is short a block takes several, which are neighbours too.
+  // If rows are short, a block takes several, which are adjacent in memory too.
   const int64_t threads_y = kThreads / threads_x;
   const int64_t blocks_y = std::min(CeilOfRatio(m, threads_y),
                                     std::max<int64_t>(1, kBlocks / blocks_x));
@@ -132,7 +132,7 @@ cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
 }
 
 // y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
-// prepare gives a Column. Without y only the copy is made.
+// prepare returns a Column. If y is null, only the copy is made.
 template <typename Column, typename Prepare, typename Function, typename... In>
 cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
                        Prepare prepare, Function function, float* y,

@@ -1,4 +1,4 @@
-// How values are kept as factors of products.
+// The formats in which values are kept as factors of products.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_
 
@@ -34,14 +34,14 @@ struct AsFloat16 {
   }
 };
 
-// What has been rounded before.
+// For values that have been rounded already.
 struct AsItIs {
   using Given = uint16_t;
   using Value = uint16_t;
   __device__ uint16_t operator()(uint16_t value) const { return value; }
 };
 
-// function(As...()), by the precision.
+// Calls function with the conversion to `precision`.
 template <typename Function>
 cudaError_t InPrecision(Precision precision, Function function) {
   switch (precision) {

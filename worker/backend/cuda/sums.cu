@@ -1,4 +1,5 @@
-// Sums over rows and columns, and what is made of them: normalisation, losses.
+// Sums over rows and columns, and the operations based on them: normalisation
+// and losses.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/maps.cuh"
@@ -8,23 +9,26 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// A sum over the rows of a matrix is made in two rounds: the rows are cut into
-// ranges, and each block sums one range of up to 128 columns; then the
-// ranges' sums are summed. A thread takes four neighbouring columns, and
-// every lanes-th row of the range, a few of them at once: one row would
-// leave memory idle.
+// A sum over the rows of a matrix takes two rounds: the rows are divided into
+// ranges, and each block sums one range of up to 128 columns; then the ranges'
+// sums are summed. A thread takes four adjacent columns, and every lanes-th row
+// of the range, a few of them at once: one row at a time would not keep memory
+// busy.
 constexpr int kSumWidth = 4;
 constexpr int kMaxTile = 32;
 constexpr int kRowsAtOnce = 4;
-// Rows of a range for each thread at least, so that it has something to do.
+// The minimum number of rows of a range for each thread, so that its work
+// outweighs its overhead.
 constexpr int kMinRows = 8;
-// Blocks of a round: a few for each multiprocessor of the largest GPUs.
+// The number of blocks in a round: a few for each multiprocessor of the largest
+// GPUs.
 constexpr int64_t kSumBlocks = 1024;
 
-// Follows from the shape alone: else the GPU would show in the bits.
+// How a matrix is divided. Follows from the shape alone: otherwise the bits
+// would depend on the GPU.
 struct Cut {
-  // Threads beside one another, and rows that they take at a time: a power of
-  // two.
+  // The number of threads across the columns, and of rows that a block takes at
+  // a time; the latter is a power of two.
   int tile, lanes;
   int64_t tiles;
   int64_t ranges;
@@ -51,14 +55,14 @@ struct Sums {
   double of[kSums] = {};
 };
 
-// Matrices that are read at the same places.
+// Matrices that are read at the same indices.
 template <int kInputs>
 struct Inputs {
   const float* of[kInputs];
 };
 
-// Adds up, over the threads of a block with the same threadIdx.x, what each
-// has; that with threadIdx.y 0 gets the sums. blockDim.y is a power of two.
+// Adds up `own` over the threads of a block with the same threadIdx.x; the
+// thread with threadIdx.y 0 gets the sums. blockDim.y must be a power of two.
 template <int kCount>
 __device__ void SumOverLanes(double (&own)[kCount]) {
   __shared__ double shared[kCount][kThreads];
@@ -76,7 +80,7 @@ __device__ void SumOverLanes(double (&own)[kCount]) {
   }
 }
 
-// kSumWidth neighbours of which `count` are within a matrix.
+// kSumWidth adjacent values, the first `count` of which are within the matrix.
 template <bool kAligned>
 __device__ Vector<float, kSumWidth> Load(const float* from, int count) {
   if (kAligned) return *AsVectors<kSumWidth>(from);
@@ -88,8 +92,8 @@ __device__ Vector<float, kSumWidth> Load(const float* from, int count) {
   return values;
 }
 
-// make(prepare(j), i, values) gives kSums terms for row i and column j, where
-// the inputs have those values.
+// make(prepare(j), i, values) returns kSums terms for row i and column j, given
+// the inputs' values there.
 template <bool kAligned, int kSums, typename Column, int kInputs,
           typename Prepare, typename Make>
 __global__ void __launch_bounds__(kThreads)
@@ -149,8 +153,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Few columns for each block: what waits here are the ranges, one behind the
-// other.
+// Few columns for each block: the ranges of a column are summed one after the
+// other, so this round is bound by latency, and needs many blocks.
 constexpr int kFinishTile = 8;
 
 template <int kSums, typename Take>
@@ -176,8 +180,8 @@ __global__ void __launch_bounds__(kThreads)
   take(col, total);
 }
 
-// take(j, sums) gets the sums over i of make(prepare(j), i, values); prepare
-// gives a Column.
+// Calls take(j, sums) with the sums over i of make(prepare(j), i, values);
+// prepare returns a Column.
 template <int kSums, typename Column, int kInputs, typename Prepare,
           typename Make, typename Take>
 cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n,
@@ -209,7 +213,7 @@ __device__ float InverseDeviation(float variance, float epsilon) {
   return 1.0f / sqrtf(variance + epsilon);
 }
 
-// What threads keep of their columns.
+// The parameters of a column that threads keep in registers.
 struct Nothing {};
 
 struct Normalization {
@@ -225,7 +229,7 @@ struct NormalizationGradient {
   Normalization norm;
   // scale / deviation.
   float factor;
-  // Means over the rows of dy, and of dy times what x is normalised to.
+  // Means over the rows of dy, and of dy times the normalised x.
   float mean_dy, mean_dy_h;
 };
 
@@ -234,7 +238,7 @@ __device__ Normalization ColumnOf(const ColumnNorm& norm, int j) {
           norm.scale[j], norm.offset[j]};
 }
 
-// What a loss tells of a row.
+// A loss's results for one row.
 struct RowLoss {
   double loss;
   double correct;
@@ -244,7 +248,7 @@ struct RowLoss {
 
 constexpr int kRowSums = 4;
 
-// Sums what is told of m rows, by one block: few numbers are left here.
+// Sums the results of m rows, in one block: there are few numbers left here.
 __global__ void __launch_bounds__(kThreads)
     SumRowLossesKernel(int64_t m, const RowLoss* rows, double* sums) {
   __shared__ double shared[kRowSums][kThreads];
@@ -272,7 +276,8 @@ struct Greatest {
   int place;
 };
 
-// The first of the greatest of n values, in all of a warp's threads.
+// The greatest of n values, the first among equals, returned to all of a warp's
+// threads.
 __device__ Greatest FindGreatest(const float* z, int n, int lane) {
   Greatest greatest = {-INFINITY, INT32_MAX};
   for (int j = lane; j < n; j += kWarp) {
@@ -291,7 +296,7 @@ __device__ Greatest FindGreatest(const float* z, int n, int lane) {
   return greatest;
 }
 
-// make(i, lane) gives a row's RowLoss, in lane 0 at least.
+// make(i, lane) returns a row's RowLoss, at least in lane 0.
 template <typename Make>
 cudaError_t SumLosses(cudaStream_t stream, int64_t m, Make make, double* sums,
                       void* workspace) {
@@ -306,14 +311,14 @@ cudaError_t SumLosses(cudaStream_t stream, int64_t m, Make make, double* sums,
                 sums);
 }
 
-// What output j, of n, should be for example i.
+// The target of output j, of n, for example i.
 __device__ double Target(const LossTargets& targets, int64_t i, int j, int n) {
   if (targets.values != nullptr) return targets.values[i * n + j];
   const int32_t label = targets.labels[i];
   return n == 1 ? label : (j == label ? 1 : 0);
 }
 
-// -1 where there are no classes.
+// The label of example i; -1 if there are no labels.
 __device__ int32_t Label(const LossTargets& targets, int64_t i) {
   return targets.labels != nullptr ? targets.labels[i] : -1;
 }
@@ -322,13 +327,14 @@ __device__ double Weight(const LossTargets& targets, int64_t i) {
   return targets.weights != nullptr ? targets.weights[i] : 1.0;
 }
 
-// Of an output from its target, and its derivative by the output.
+// The distance of an output from its target, and its derivative with respect to
+// the output.
 struct Distance {
   double value;
   double slope;
 };
 
-// distance(output - target) gives what a loss makes of an output.
+// distance(output - target) returns the loss of an output.
 template <typename Function>
 cudaError_t SumDistances(cudaStream_t stream, const float* z,
                          const LossTargets& targets, int64_t m, int64_t n,
@@ -367,7 +373,7 @@ cudaError_t SumDistances(cudaStream_t stream, const float* z,
 }  // namespace
 
 int64_t SumWorkspaceBytes(int64_t m, int64_t n) {
-  // Two sums are the most of those over rows.
+  // Sums over rows have at most two sums per column.
   const int64_t columns = CutMatrix(m, n).ranges * n * 2 * sizeof(double);
   const int64_t rows = m * static_cast<int64_t>(sizeof(RowLoss));
   return std::max(columns, rows);
@@ -387,8 +393,9 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
       workspace);
 }
 
-// In one pass, about the first row's value: sum (x - x_0)^2 - m (mean - x_0)^2
-// loses at most log2(m) bits of double's 53, since x_0 is one of the values.
+// Computed in one pass, around the first row's value: sum (x - x_0)^2 - m (mean
+// - x_0)^2 loses at most log2(m) bits of double's 53, since x_0 is one of the
+// values.
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace) {
@@ -438,7 +445,7 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      float* dscale, float* doffset, float* dx,
                                      const RoundedCopy& rounded_dx,
                                      void* workspace) {
-  // What of dy comes through the relu.
+  // The part of dy that passes through the relu.
   const auto passed = [=] __device__(const Normalization& column, float x,
                                      float dy) {
     return !relu || column.Of(x) > 0.0f ? dy : 0.0f;
@@ -497,7 +504,7 @@ cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,
       moments[2 * i] = center;
       moments[2 * i + 1] = inverse;
     }
-    // Where y is x, each element is read once more, by who writes it.
+    // y may be x: each element is read here only by the thread that writes it.
     for (int j = lane; j < cols; j += kWarp) {
       to[j] = (from[j] - center) * inverse * scale[j] + offset[j];
     }
@@ -599,7 +606,7 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
           const double logit = row[j];
           const double target = Target(targets, i, j, cols);
           const double e = exp(-fabs(logit));
-          // Not a number stays so, unlike with fmax.
+          // NaN stays NaN, unlike with fmax.
           sum += (logit < 0 ? 0 : logit) - logit * target + log1p(e);
           if (dz == nullptr) continue;
           const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);

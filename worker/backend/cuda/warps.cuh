@@ -1,4 +1,4 @@
-// Kernels in which a warp has a row of a matrix to itself.
+// Kernels in which each warp handles a row of a matrix.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_WARPS_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_WARPS_CUH_
 
@@ -7,14 +7,14 @@
 namespace holdfast {
 namespace kernels {
 
-// Threads that share a row, where rows are summed: a warp, whose threads can
-// add up without shared memory.
+// The threads that sum a row: a warp, whose threads can exchange values without
+// shared memory.
 inline constexpr int kWarp = 32;
 inline constexpr int kRowsPerBlock = 4;
 
-// The sum over the warp's threads, in all of them. Always the same pairs: first
-// neighbours, then pairs of neighbours and so on, so that a + b and b + a,
-// which are equal, are all that differs between threads.
+// The sum over the warp's threads, returned to all of them. Values are always
+// paired in the same way: first neighbours, then pairs of neighbours and so on,
+// so that threads differ only in computing a + b or b + a, which are equal.
 inline __device__ double SumOverWarp(double value) {
   for (int distance = 1; distance < kWarp; distance *= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -22,7 +22,7 @@ inline __device__ double SumOverWarp(double value) {
   return value;
 }
 
-// function(i, lane) by all 32 lanes of a warp, for each row.
+// Calls function(i, lane) in all 32 lanes of a warp, for each row i.
 template <typename Function>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     ForEachRowKernel(int64_t m, Function function) {

@@ -1,6 +1,6 @@
-// What moves a window over images. All gather: a thread makes neighbouring
-// values of the result and reads what they are made of, so that no two write to
-// the same place.
+// Operations that move a window over images. All gather: a thread computes
+// adjacent values of the result and reads the values that they depend on, so
+// that no two threads write to the same address.
 #include <type_traits>
 
 #include "worker/backend/cuda/kernels.h"
@@ -11,7 +11,7 @@ namespace holdfast {
 namespace kernels {
 namespace {
 
-// Channels that a thread takes where it can.
+// The number of channels that a thread takes if alignment allows it.
 constexpr int kChannels = 4;
 
 // A range [begin, end).
@@ -21,13 +21,13 @@ struct Range {
   __device__ int size() const { return end - begin; }
 };
 
-// A vector's place in images of [height, width, channels].
+// A vector's index in images of [height, width, channels].
 struct Place {
   int64_t image;
   int y, x, channel;
 };
 
-// Images of which each pixel has so many vectors of channels.
+// Images whose pixels have `vectors` vectors of channels each.
 class Images {
  public:
   Images(int height, int width, int vectors)
@@ -63,19 +63,19 @@ class Axis {
         places_(places),
         stride_(stride) {}
 
-  // What the window sees at place p.
+  // The pixels that the window sees at position p.
   __device__ Range Seen(int p) const {
     const int begin = p * stride_.value() - pad_;
     return {max(begin, 0), min(begin + window_, size_)};
   }
-  // The places at which it sees the pixel at y.
+  // The positions at which the window sees the pixel y.
   __device__ Range SeenFrom(int y) const {
     const int last = stride_.Divide(y + pad_).quotient;
     const int before = y + pad_ - window_;
     const int first = before < 0 ? 0 : stride_.Divide(before).quotient + 1;
     return {first, min(last + 1, places_)};
   }
-  // Where in the window that is, seen from place p.
+  // The index of pixel y within the window at position p.
   __device__ int InWindow(int y, int p) const {
     return y + pad_ - p * stride_.value();
   }
@@ -85,7 +85,7 @@ class Axis {
   Divisor stride_;
 };
 
-// A window over images of whose channels `width` make a vector.
+// A window over images, with `width` channels in a vector.
 struct Windows {
   Windows(const WindowShape& window, int width)
       : inputs(window.height, window.width, window.channels / width),
@@ -100,12 +100,13 @@ struct Windows {
   Axis rows, cols;
 };
 
-// A thread makes kRun neighbours of a row, from kStep neighbouring channels at
-// a time: it divides once for all of them, and counts on from there. Without
+// A thread makes kRun adjacent values of a row, from kStep adjacent channels at
+// a time: it divides once for all of them, and counts up from there. Without
 // kGrouped there is one group, of one channel.
 //
-// Numbers of 32 bits count the threads, and the values of an image: at two
-// bytes for a value written there is time for about 17 instructions.
+// Threads, and the values of an image, are counted in 32 bits: with two bytes
+// written for each value, memory bandwidth leaves time for about 17
+// instructions.
 template <int kRun, int kStep, bool kGrouped, typename As>
 cudaError_t Unfold(cudaStream_t stream, const typename As::Given* x,
                    const WindowShape& window, int groups, int64_t images,
@@ -132,7 +133,8 @@ cudaError_t Unfold(cudaStream_t stream, const typename As::Given* x,
     const auto image_row = by_output_width.Divide(row.quotient);
     const auto image = by_output_height.Divide(image_row.quotient);
     const typename As::Given* const from = x + image.quotient * image_size;
-    // Of the window in the image, and in it of what is read.
+    // The window's corner in the image, and the index within the window of the
+    // value that is read.
     const int top = image.remainder * window.stride_height - window.pad_top;
     const int left =
         image_row.remainder * window.stride_width - window.pad_left;
@@ -185,13 +187,13 @@ cudaError_t Unfold(cudaStream_t stream, const typename As::Given* x,
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;
 
-// A block transposes a tile of one of the window's places, by way of shared
-// memory: it reads and writes 32 neighbours at a time.
+// A block transposes a tile of one of the window's taps through shared memory,
+// so that it reads and writes 32 adjacent values at a time.
 template <typename As>
 __global__ void __launch_bounds__(kTile* kTileRows)
     FlipKernelKernel(const float* kernel, int places, int channels, int filters,
                      As as, typename As::Value* flipped) {
-  // One more, so that the threads of a warp read from different banks.
+  // One extra column, so that the threads of a warp read from different banks.
   __shared__ float tile[kTile][kTile + 1];
   const int64_t size = static_cast<int64_t>(channels) * filters;
   const float* const from = kernel + (places - 1 - blockIdx.z) * size;
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   }
 }
 
-// Whether a thread can take kChannels of so many.
+// Whether a thread can take kChannels channels at a time.
 template <typename... Pointers>
 bool InVectors(int channels, Pointers... pointers) {
   return channels % kChannels == 0 && AreAligned(pointers...);
@@ -258,8 +260,9 @@ cudaError_t Fold(cudaStream_t stream, const float* columns,
       });
 }
 
-// function(values, h, w) for what the window sees at a place, row by row, and
-// where in the image that is; a few reads are under way at once.
+// Calls function(values, h, w) for the pixels that the window sees at a
+// position, row by row, with their place in the image. A few reads are in
+// flight at once.
 template <int kWidth, typename Function>
 __device__ void ForEachSeen(const Windows& windows, const Place& out,
                             const Vector<float, kWidth>* images,
@@ -284,8 +287,8 @@ __device__ void ForEachSeen(const Windows& windows, const Place& out,
   }
 }
 
-// Whether a value takes the place of the greatest so far. Not a number is
-// greater than all, and stays.
+// Whether a value replaces the greatest so far. NaN is greater than all
+// numbers, and stays.
 __device__ bool IsGreater(float value, float greatest) {
   return !(value <= greatest) && !isnan(greatest);
 }
@@ -314,10 +317,11 @@ cudaError_t PoolMax(cudaStream_t stream, const float* x,
       });
 }
 
-// Two passes: the first finds the value that the gradient of each place goes
-// to, by its number in the window, row by row. Else each pixel would search
-// every window that sees it, which took 3.3 ms on an H200 for 256 images of
-// 112 x 112 x 64, six times as long as the memory for what is read and written.
+// Two passes: the first finds the pixel that the gradient of each position goes
+// to, as its index in the window, row by row. Otherwise each pixel would search
+// every window that sees it, which took 3.3 ms on an H200 for 256 images of 112
+// x 112 x 64, six times as long as memory takes for the values read and
+// written.
 template <int kWidth, typename Number>
 cudaError_t PoolMaxGradient(cudaStream_t stream, const float* x,
                             const float* dy, const WindowShape& window,
@@ -384,7 +388,7 @@ cudaError_t PoolMaxGradient(cudaStream_t stream, const float* x,
       });
 }
 
-// Whether a byte numbers the places of a window.
+// Whether the indices in a window fit in a byte.
 bool FitsAByte(const WindowShape& window) {
   return int64_t{window.window_height} * window.window_width <= UINT8_MAX + 1;
 }
@@ -452,8 +456,9 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
   // 16 bytes of halves.
   constexpr int kRun = 8;
   const bool in_vectors = InVectors(window.channels / groups, x);
-  // Pixels side by side have all their channels side by side, and so have
-  // columns without groups: they are of wider images with one channel.
+  // The channels of adjacent pixels are adjacent, and so they are in the
+  // columns if there are no groups: such images are equivalent to wider images
+  // with one channel.
   WindowShape seen = window;
   if (groups == 1) {
     seen.channels = 1;

@@ -1,5 +1,5 @@
-// Bags on the host's stand-in for a device: one copy brings their parts, and
-// operations wait for it.
+// Bags on the fake device: one copy brings their parts, and operations wait for
+// it.
 
 #include <gtest/gtest.h>
 
@@ -36,12 +36,12 @@ struct HostDevice {
 
   absl::Status misuse;
   std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
-  // Of the backend's.
+  // The backend's runtime.
   HostRuntime* runtime = nullptr;
   std::unique_ptr<StreamBackend> backend;
 };
 
-// Bags of a random batch, whose parts are the caller's to move.
+// Bags of a random batch; the caller may move their parts.
 struct Batch {
   static constexpr int64_t kBags = 12;
   static constexpr int64_t kRows = 7;
@@ -84,7 +84,8 @@ struct Batch {
   Values matrix;
 };
 
-// What all operations on a batch's bags make, one behind the other.
+// Runs all operations on a batch's bags, and keeps their results one after the
+// other.
 class Program {
  public:
   Program(Backend* backend, const Batch& batch, int64_t merged)
@@ -150,8 +151,8 @@ bool SameBits(const Values& a, const Values& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Of some batches in turn, in the same memory, how many come out otherwise than
-// on the CPU.
+// Runs some batches in turn, in the same memory, and returns how many results
+// differ from the CPU's.
 int CountWrong(HostRuntime::Options options) {
   int wrong = 0;
   HostDevice device(options);
@@ -188,7 +189,7 @@ TEST(BagsTest, OperationsWaitForTheCopy) {
   EXPECT_GT(wrong, 0);
 }
 
-// The copy of the next bags waits for the operations on those before.
+// The copy of the next bags waits for the operations on the previous ones.
 TEST(BagsTest, TheCopyWaitsForOperations) {
   HostRuntime::Options options;
   options.ignored_wait = std::make_pair(StreamId::kCopyIn, StreamId::kCompute);
@@ -255,7 +256,7 @@ TEST(BagsTest, PartsInPinnedMemoryAreCopiedFromThere) {
     const auto rows = backend->Upload(ones, Batch::kRows, 1, &rows_staging);
     const auto uploaded = backend->UploadBags(bags, &staging);
     ASSERT_TRUE(rows.ok() && uploaded.ok());
-    // Whoever copies later sees these.
+    // A copy that is made later sees these.
     for (float& weight : weights) weight = 100;
     backend->SumBags(*uploaded, *rows, y);
     const auto download = backend->StartDownload(y);
@@ -280,7 +281,8 @@ TEST(BagsTest, TakesNoMemoryInTheSteadyState) {
   EXPECT_EQ(device.runtime->allocations(), allocations);
 }
 
-// Parts that are longer than a piece of a copy, and that a piece ends between.
+// Parts that are longer than a piece of a copy, with the end of a piece between
+// parts.
 TEST(BagsTest, PartsOfSeveralPieces) {
   constexpr uint32_t kPiece = 1 << 20;
   for (const uint32_t num_uses : {kPiece - 3, kPiece, kPiece + 7, 2 * kPiece}) {

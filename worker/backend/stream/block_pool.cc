@@ -8,9 +8,10 @@
 namespace holdfast {
 namespace {
 
-// Sizes are multiples of it, in values: 256 bytes, as devices align memory.
+// Sizes are multiples of this number of values, 256 bytes, the alignment of
+// device memory.
 constexpr int64_t kGranularity = 64;
-// More bytes than this are no number to ask a device for.
+// Limits sizes so that their bytes do not overflow.
 constexpr int64_t kMaxValues = int64_t{1} << 60;
 
 std::string Mebibytes(int64_t bytes) {

@@ -13,13 +13,13 @@
 
 namespace holdfast {
 
-// A piece of a device's memory, and what is under way in it: the last item of
-// each stream's Timeline that touches it. That stays when the block is given
-// back, so whoever takes it next waits for whoever had it before.
+// A block of a device's memory, and the work under way in it: the last item of
+// each stream's Timeline that touches it. These items stay when the block is
+// given back, so the next user of the block waits for the previous one.
 struct Block {
   float* device = nullptr;
   int64_t size = 0;
-  // As large, on the host; null until a copy needs it.
+  // A block of the same size on the host; null until a copy needs it.
   float* pinned = nullptr;
 
   uint64_t computed = 0;
@@ -29,15 +29,15 @@ struct Block {
   bool taken = false;
 };
 
-// A device's memory, in blocks that are kept for the next one who wants such a
-// size: taking memory from the device, and giving it back, may halt all of its
+// A device's memory, in blocks that are kept for the next request of a similar
+// size, because allocating and freeing a device's memory may stall all of its
 // streams.
 //
 // Thread-compatible.
 class BlockPool {
  public:
-  // `device` is its name for messages. `await_streams` waits until nothing is
-  // under way, which must be so too when the pool ends.
+  // `device` is its name for messages. `await_streams` waits until no work is
+  // under way. None may be under way either when the pool is destroyed.
   BlockPool(DeviceRuntime* runtime, std::string device,
             std::function<absl::Status()> await_streams);
   ~BlockPool();
@@ -45,18 +45,18 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // A block of at least `size` values, above 0, and about twice as many at
-  // most. Gives what nobody has taken back to the device where that makes room.
-  // Errors: RESOURCE_EXHAUSTED, with what was asked for and what is free; those
-  // of `await_streams`.
+  // Returns a block of at least `size` values, which is above 0, and of at most
+  // about twice as many. Frees all blocks that are not taken if that is needed
+  // to make room. Errors: RESOURCE_EXHAUSTED, saying how much was asked for and
+  // how much is free; those of `await_streams`.
   absl::StatusOr<Block*> Take(int64_t size);
-  // Of a block that was taken, by its first value.
+  // Gives back a block that was taken, named by its first value.
   void GiveBack(float* device);
 
   // Makes `block->pinned`. Errors: RESOURCE_EXHAUSTED.
   absl::Status Pin(Block* block);
 
-  // The taken block that holds this value; null where there is none.
+  // The taken block that holds this value; null if there is none.
   Block* Find(const float* value);
 
  private:
@@ -65,9 +65,9 @@ class BlockPool {
   DeviceRuntime* const runtime_;
   const std::string device_;
   const std::function<absl::Status()> await_streams_;
-  // By their first value.
+  // Keyed by their first value.
   std::map<const float*, std::unique_ptr<Block>> blocks_;
-  // In blocks, taken or not.
+  // The total size of the blocks, taken or not.
   int64_t held_bytes_ = 0;
 };
 

@@ -17,8 +17,8 @@ struct DeviceTargets {
   const float* weights = nullptr;
 };
 
-// What a loss leaves in the device's memory: LossSums, of which those that the
-// loss does not tell are undefined.
+// The results of a loss in the device's memory, as in LossSums. Those that the
+// loss does not have are undefined.
 struct DeviceLossSums {
   double loss;
   double correct;
@@ -30,9 +30,9 @@ struct DeviceLossSums {
 // and rules, each enqueued on the stream kCompute. All matrices are in the
 // device's memory, as are labels and positions.
 //
-// An operation may need a workspace; the largest that any of them needs is told
-// by its *Workspace, in values, and `workspace` has room for as many. It is
-// aligned to 256 bytes.
+// An operation may need a workspace. The matching *Workspace() returns the
+// size, in values, that is enough for any operation of its kind, and
+// `workspace` must have room for as many. It is aligned to 256 bytes.
 //
 // Errors: INTERNAL when an operation could not be enqueued.
 class DeviceMath {
@@ -40,17 +40,18 @@ class DeviceMath {
   virtual ~DeviceMath() = default;
 
   virtual absl::Status Custom(CustomOperation operation) = 0;
-  // Of a product of factors with so many values.
+  // For a product of factors like a and b.
   virtual int64_t ProductWorkspace(ConstMatrix a, ConstMatrix b) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
                               ConstMatrix b, bool add, Matrix c,
                               float* workspace) = 0;
-  // Of so many values, what a rounded copy takes (ConstMatrix::rounded), in
-  // values of float32; 0 where there are none.
+  // The size of a rounded copy (ConstMatrix::rounded) of `size` values, in
+  // values of float32; 0 if the device does not make rounded copies.
   virtual int64_t RoundedCopy(int64_t size) = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
-  // Of everything that sums over the rows or columns of a matrix, a loss too.
+  // For all operations that sum over the rows or columns of a matrix, including
+  // the losses.
   virtual int64_t SumWorkspace(int64_t rows, int64_t cols) = 0;
   virtual absl::Status SumRows(ConstMatrix x, Matrix sums,
                                float* workspace) = 0;
@@ -66,8 +67,8 @@ class DeviceMath {
   virtual absl::Status Scale(float factor, ConstMatrix x, Matrix y) = 0;
   virtual absl::Status AddScaled(float factor, ConstMatrix x, Matrix y) = 0;
 
-  // Of a convolution over so many images. Bounded, but for one very large
-  // image.
+  // For a convolution over so many images. Bounded, unless a single image is
+  // very large.
   virtual int64_t ConvolutionWorkspace(const Convolution& convolution,
                                        int64_t images) = 0;
   virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
@@ -83,7 +84,7 @@ class DeviceMath {
 
   virtual absl::Status MaxPool(const Window& window, ConstMatrix x,
                                Matrix y) = 0;
-  // Of a MaxPoolGradient over so many images.
+  // For a MaxPoolGradient over so many images.
   virtual int64_t MaxPoolGradientWorkspace(const Window& window,
                                            int64_t images) = 0;
   virtual absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
@@ -111,7 +112,7 @@ class DeviceMath {
                                              Matrix doffset, Matrix dx,
                                              float* workspace) = 0;
 
-  // What `bags` point to is in the device's memory, too.
+  // The arrays that `bags` points to are in the device's memory, too.
   virtual absl::Status SumBags(const DeviceBags& bags, ConstMatrix rows,
                                Matrix y) = 0;
   virtual absl::Status SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
@@ -130,7 +131,7 @@ class DeviceMath {
   virtual absl::Status AddColumns(ConstMatrix x, int64_t from, int64_t count,
                                   Matrix y, int64_t to) = 0;
 
-  // No gradient is made where it has no data.
+  // No gradient is computed if `gradient` has no data.
   virtual absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) = 0;

@@ -10,8 +10,8 @@
 
 namespace holdfast {
 
-// What a device does side by side. The work of a stream is done in the order in
-// which it was enqueued; that of two streams in any order, or at once, unless
+// A device's streams. The work of one stream is done in the order in which it
+// was enqueued; the work of two streams in any order, or concurrently, unless
 // one waits for an event of the other.
 enum class StreamId { kCompute = 0, kCopyIn = 1, kCopyOut = 2 };
 inline constexpr int kNumStreams = 3;
@@ -20,11 +20,11 @@ inline constexpr int kNumStreams = 3;
 // arithmetic. Calls that enqueue return at once; an error of the work itself
 // may be returned by any later call.
 //
-// Thread-compatible, from any thread that has called BindThread; that call, and
-// those about memory of the host, are thread-safe.
+// Thread-compatible; usable from any thread that has called BindThread.
+// BindThread, and the functions for host memory, are thread-safe.
 class DeviceRuntime {
  public:
-  // A place in a stream that others can wait for. Ends with the runtime.
+  // A place in a stream that others can wait for. Lives as long as the runtime.
   using Event = int;
 
   struct Memory {
@@ -34,49 +34,49 @@ class DeviceRuntime {
 
   virtual ~DeviceRuntime() = default;
 
-  // Makes the device that of the calling thread.
+  // Makes this device the calling thread's current one.
   virtual absl::Status BindThread() = 0;
 
   virtual absl::StatusOr<Event> CreateEvent() = 0;
-  // One that also tells when it happened, which takes the device some time.
+  // An event that also records when it happened, which takes the device some
+  // time.
   virtual absl::StatusOr<Event> CreateTimedEvent() = 0;
-  // From here on `event` means: all that was enqueued on `stream` before.
+  // Makes `event` stand for all work that was enqueued on `stream` before.
   virtual absl::Status Record(Event event, StreamId stream) = 0;
-  // What is enqueued on `stream` after this is done after what `event` means at
-  // the time of the call.
+  // Work that is enqueued on `stream` after this call begins only when the work
+  // that `event` stands for at the time of the call is done.
   virtual absl::Status Wait(StreamId stream, Event event) = 0;
-  // The same for an event of another runtime of the same kind, which has told
-  // what peers need of it, and where it is.
+  // The same for an event of another runtime of the same kind: its ForPeers
+  // returns what peers need to know of the event, and the device that it is on.
   struct PeerEvent {
     const void* event = nullptr;
     int device = 0;
   };
   virtual PeerEvent ForPeers(Event event) = 0;
   virtual absl::Status WaitForPeer(StreamId stream, const PeerEvent& event) = 0;
-  // Whether what `event` means has been done.
+  // Whether the work that `event` stands for is done.
   virtual absl::StatusOr<bool> Query(Event event) = 0;
-  // Waits, on the host, until it is.
+  // Waits, on the host, until that work is done.
   virtual absl::Status Synchronize(Event event) = 0;
-  // By the device's clock, how long after `begin` the event `end` happened.
-  // Both are timed events, and what they mean has been done.
+  // The time from event `begin` to event `end` by the device's clock. Both must
+  // be timed events, and must have happened.
   virtual absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) = 0;
 
-  // Memory of the device for so many values, aligned to 256 bytes.
-  // Errors: RESOURCE_EXHAUSTED when it has none left.
+  // Allocates device memory for `size` values, aligned to 256 bytes.
+  // Errors: RESOURCE_EXHAUSTED when the device has not enough left.
   virtual absl::StatusOr<float*> Allocate(int64_t size) = 0;
-  // Nothing enqueued may use it any longer.
+  // No enqueued work may still use the memory.
   virtual void Free(float* memory) = 0;
   virtual Memory GetMemory() = 0;
 
-  // Memory of the host that copies, of all devices, can reach while the host
-  // does other things. Errors: RESOURCE_EXHAUSTED.
+  // Allocates host memory that all devices can copy to and from while the host
+  // does other work. Errors: RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<float*> AllocatePinned(int64_t size) = 0;
   virtual void FreePinned(float* memory) = 0;
-  // Makes whole pages of the host's memory such, for copies to devices: they
-  // may be mapped for reading only. Errors: the device's, which changes
-  // nothing.
+  // Pins whole pages of existing host memory for copies to devices; they may be
+  // mapped read-only. Errors: the device's; nothing has changed then.
   virtual absl::Status RegisterPinned(const void* memory, size_t bytes) = 0;
-  // Of what was registered from `memory` on.
+  // Undoes the RegisterPinned for memory that begins at `memory`.
   virtual void UnregisterPinned(const void* memory) = 0;
 
   // Enqueues a copy from pinned memory to the device, on kCopyIn.

@@ -8,15 +8,15 @@
 namespace holdfast {
 namespace {
 
-// A good quartz loses 20 microseconds in that time, and the device's float32
-// milliseconds still tell 0.1 microseconds.
+// In this time a good quartz drifts by 20 microseconds, and the device's
+// float32 milliseconds still resolve 0.1 microseconds.
 constexpr absl::Duration kAnchorEvery = absl::Seconds(1);
 
-// Of several tries the host was quickest in one.
+// The try in which the host was quickest counts.
 constexpr int kTries = 3;
 
-// Spans of a stream that wait for Collect; more are collected meanwhile, as far
-// as they are over.
+// The maximum number of a stream's spans that wait for Collect; beyond it, the
+// spans that have ended are collected earlier.
 constexpr size_t kMaxPending = 1024;
 
 constexpr const char* kStreamNames[kNumStreams] = {"compute", "copies in",
@@ -116,7 +116,7 @@ absl::Status DeviceTrace::CollectFrom(Stream* stream) {
     TraceSpan span;
     span.kind = copies ? TraceKind::kCopy : TraceKind::kCompute;
     span.name = next.name;
-    // After another anchor time may seem to have gone back.
+    // With a new anchor, time may seem to go backwards.
     span.begin = std::max(stream->end, *begin);
     span.end = std::max(span.begin, *end);
     if (copies) span.args.emplace_back("bytes", next.bytes);

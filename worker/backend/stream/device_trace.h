@@ -16,28 +16,31 @@
 
 namespace holdfast {
 
-// Records what a device's streams do, by its own clock, as spans on the time
-// line of the host: a track for each stream, whose spans follow one another.
+// Records what a device's streams do, timed by the device's own clock, as spans
+// on the host's timeline: one track for each stream, whose spans do not
+// overlap.
 //
-// The clocks meet at an anchor: an event that the host waits for while the
-// device rests. It is set anew now and then, as the clocks drift apart; they
-// agree within the time that it takes the host to notice an event, some 10
-// microseconds.
+// The clocks are aligned at an anchor: an event that the host waits for while
+// the device is idle. It is renewed from time to time, because the clocks drift
+// apart. They agree within the time that the host takes to notice an event,
+// some 10 microseconds.
 //
 // Thread-compatible.
 class DeviceTrace {
  public:
-  // `runtime` and `tracer` must outlive it. `device` is its name: "cuda:0".
+  // `runtime` and `tracer` must outlive it. `device` is the device's name, such
+  // as "cuda:0".
   DeviceTrace(DeviceRuntime* runtime, Tracer* tracer,
               const std::string& device);
 
-  // What is enqueued on `stream` from Begin to End is a span. Copies have
-  // bytes. `name` must outlive the trace. Errors: the runtime's.
+  // The work that is enqueued on `stream` from Begin to End becomes a span.
+  // `bytes` is the size of a copy. `name` must outlive the trace. Errors: the
+  // runtime's.
   absl::Status Begin(StreamId stream);
   absl::Status End(StreamId stream, const char* name, int64_t bytes);
 
-  // Gives the tracer the spans that are over. To be called when the device
-  // rests. Errors: the runtime's.
+  // Gives the tracer the spans that have ended. Must be called when the device
+  // is idle. Errors: the runtime's.
   absl::Status Collect();
 
  private:
@@ -51,10 +54,10 @@ class DeviceTrace {
   };
   struct Stream {
     Tracer::Track track;
-    // Of the span that has begun.
+    // The beginning of the span that is open.
     Event begin = 0;
     std::deque<Pending> pending;
-    // Where the last span has ended.
+    // The end of the last span.
     absl::Time end = absl::InfinitePast();
   };
   struct Anchor {
@@ -63,10 +66,10 @@ class DeviceTrace {
   };
 
   absl::StatusOr<Event> RecordOn(StreamId stream);
-  // Of an event that has happened, on the host's time line.
+  // The time of an event that has happened, on the host's timeline.
   absl::StatusOr<absl::Time> TimeOf(Event event);
   absl::Status SetAnchor();
-  // Gives the tracer a stream's spans that are over.
+  // Gives the tracer a stream's spans that have ended.
   absl::Status CollectFrom(Stream* stream);
 
   DeviceRuntime* const runtime_;

@@ -10,7 +10,7 @@
 namespace holdfast {
 namespace {
 
-// Of every operation that may have one.
+// The workspace, in values, of every operation that has one.
 constexpr int64_t kWorkspace = 100;
 
 absl::StatusOr<LossSums> Compute(const LossFunction& loss, Backend* backend,
@@ -31,8 +31,8 @@ absl::StatusOr<LossSums> Compute(const LossFunction& loss, Backend* backend,
   return backend->MeanSquaredError(outputs, targets, gradient);
 }
 
-// Whether numbers that index memory are within it: they are not where bags were
-// not copied in time.
+// Whether all indices are in range: they are not if the bags were not copied in
+// time.
 bool AreBags(const DeviceBags& bags) {
   const auto are_below = [](const uint32_t* numbers, int64_t count,
                             int64_t limit) {
@@ -67,7 +67,7 @@ absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
 }
 
 absl::Status HostMath::Custom(CustomOperation operation) {
-  // Nobody can be told of an error by then.
+  // An error can no longer be returned by then.
   return Enqueue([operation = std::move(operation)](Backend*) {
     operation(std::nullopt).IgnoreError();
   });
@@ -334,7 +334,7 @@ absl::Status HostMath::Loss(const LossFunction& loss, ConstMatrix outputs,
                             DeviceLossSums* sums, float* workspace) {
   return Enqueue(
       [=](Backend* backend) {
-        // Of labels that were not copied in time, which index memory.
+        // Labels that were not copied in time must not be used as indices.
         for (int64_t i = 0; i < outputs.rows && targets.labels != nullptr;
              ++i) {
           const bool any = loss.is_distance() && outputs.cols == 1;

@@ -11,9 +11,9 @@
 
 namespace holdfast {
 
-// The arithmetic of another backend, whose memory is the host's, as work of a
-// HostRuntime: for tests, in which results are then equal to the other's bit
-// for bit. Uses workspaces as scribbling paper.
+// Runs the arithmetic of another backend, whose memory is the host's, as work
+// of a HostRuntime: for tests, whose results are then bit for bit those of the
+// other backend. Overwrites workspaces.
 //
 // Thread-compatible.
 class HostMath final : public DeviceMath {
@@ -99,7 +99,7 @@ class HostMath final : public DeviceMath {
                     DeviceLossSums* sums, float* workspace) override;
 
  private:
-  // Enqueues work(backend), with a workspace that is overwritten before.
+  // Enqueues work(backend), after overwriting the workspace.
   absl::Status Enqueue(std::function<void(Backend*)> work,
                        float* workspace = nullptr);
 

@@ -19,7 +19,7 @@ HostRuntime::HostRuntime(const Options& options)
       random_(options.seed),
       machine_(options.machine != nullptr ? options.machine
                                           : std::make_shared<Machine>()) {
-  // From nothing before the host waits, to some of it with every call.
+  // From no work before the host waits, to some work in every call.
   constexpr uint32_t kEagerness[] = {0, 1, 4, 8};
   eagerness_ = options.lazy ? 0 : kEagerness[random_() % 4];
   for (Stream& stream : streams_) stream.priority = random_() % 1024;
@@ -120,7 +120,7 @@ absl::Status HostRuntime::Synchronize(Event event) {
     possible = eagerness_ == 0 ? Reach(place) : Step();
   }
   return possible ? absl::OkStatus()
-                  : absl::InternalError("the streams wait for one another");
+                  : absl::InternalError("the streams wait for each other");
 }
 
 absl::StatusOr<absl::Duration> HostRuntime::Elapsed(Event begin, Event end) {
@@ -204,7 +204,7 @@ void HostRuntime::Drop(float* memory) {
       const auto found =
           machine_->pinned.find(reinterpret_cast<const char*>(memory));
       if (IsRead(found->first, found->second)) {
-        Misused("memory of the host was freed before it was copied");
+        Misused("host memory was freed before it was copied");
       }
       machine_->pinned.erase(found);
     }
@@ -296,8 +296,8 @@ absl::Status HostRuntime::CopyFromPeer(int, const float* theirs, int64_t size,
 
 void HostRuntime::EnqueueCopy(StreamId stream, const float* from, int64_t size,
                               float* to) {
-  // Both are there before anything is done, so that the host does not see to
-  // it that a copy is whole.
+  // Both items are enqueued before anything is done, so that they can be
+  // separated by other work.
   At(stream).queue.push_back(
       {[to, size] { std::fill_n(to, size, kNan); }, std::nullopt});
   At(stream).queue.push_back(
@@ -327,7 +327,7 @@ bool HostRuntime::Step() {
   }
   if (next == nullptr) return false;
   device->DoNext(next);
-  // A stream may be far ahead of the others, and fall behind in the end.
+  // A stream may get far ahead of the others, and fall behind in the end.
   if (random_() % 8 == 0) next->priority = random_() % 1024;
   return true;
 }

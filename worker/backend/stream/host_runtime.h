@@ -21,69 +21,72 @@
 
 namespace holdfast {
 
-// A stand-in for a device on the host, for tests of what orders a device's
-// work: its streams are queues, and a scheduler that draws from `seed` does
-// their work in any order that streams, events and waits allow, as late as
-// nothing but a wait of the host forces it or as early as it is enqueued. One
-// seed gives one order.
+// A fake device on the host, for tests of how a device's work is ordered: its
+// streams are queues, and a scheduler seeded with `seed` does their work in any
+// order that streams, events and waits allow, at any time from when it is
+// enqueued until a wait of the host forces it. The same seed gives the same
+// order.
 //
 // An ordering error shows in the results:
 //
-//  - memory holds NaN when it is allocated, and when it is freed;
-//  - a copy reads its source when it is done, and its target is NaN for some
-//    time before that.
+//  - memory is filled with NaN when it is allocated, and when it is freed;
+//  - a copy reads its source when the copy is done, and its target is NaN for
+//    some time before that.
 //
-// Devices of one Machine may wait for one another's events and copy from one
-// another's memory, and the scheduler does the work of all.
+// Devices of one Machine can wait for each other's events and copy from each
+// other's memory, and the scheduler does the work of all.
 //
-// By the machine's clock each item of a stream, a wait too, takes a
-// microsecond, and between them no time passes.
+// By the machine's clock each item of a stream, including a wait, takes a
+// microsecond, and no time passes between items.
 //
-// Thread-compatible; the devices of a machine may be used by a thread each.
+// Thread-compatible; each device of a machine may be used by a different
+// thread.
 class HostRuntime final : public DeviceRuntime {
  public:
-  // Which devices there are. Guarded by its mutex, as are they.
+  // The devices of a machine. `mutex` guards the members, and the devices'
+  // state.
   struct Machine {
     absl::Mutex mutex;
     std::vector<HostRuntime*> devices;
-    // Items done.
+    // The number of items done.
     int64_t time = 0;
-    // Pinned memory, that which was registered too: by the first byte, the one
-    // behind the last.
+    // The end of each range of pinned memory, allocated or registered, keyed by
+    // its first byte.
     std::map<const char*, const char*> pinned;
   };
 
   struct Options {
     uint64_t seed = 0;
-    // Null: one of its own.
+    // Null: the device has a machine of its own.
     std::shared_ptr<Machine> machine;
-    // Of the device. Default: no limit that a test would meet.
+    // The size of the device's memory. Default: no limit that a test would
+    // reach.
     int64_t total_bytes = int64_t{1} << 40;
-    // To see that a wait is needed: what waits of this stream, for events of
-    // the other, do nothing.
+    // Lets tests see that a wait is needed: waits of the first stream for
+    // events of the second do nothing.
     std::optional<std::pair<StreamId, StreamId>> ignored_wait;
-    // What waits for events of other devices does nothing.
+    // Waits for events of other devices do nothing.
     bool ignored_peer_wait = false;
-    // The host does not wait for this one.
+    // The host does not wait for this stream.
     std::optional<StreamId> ignored_synchronize;
-    // Nothing is done but what the host waits for.
+    // Only work that the host waits for is done.
     bool lazy = false;
-    // Memory of the host can be taken, but not registered.
+    // Host memory can be allocated, but not registered.
     bool refuses_registration = false;
-    // Where it is told, if not null, that something was done which a device
-    // does not bear: memory of it freed while there is work to do; memory of
-    // the host freed, or no longer registered, that is yet to be copied; a copy
-    // from memory that is not pinned, or beyond a range of it.
+    // Set, if not null, when something was done that a device does not
+    // tolerate: device memory was freed while there is work to do; host memory
+    // that is yet to be copied was freed or unregistered; a copy reads memory
+    // that is not pinned, or crosses the end of a pinned range.
     absl::Status* misuse = nullptr;
   };
 
   explicit HostRuntime(const Options& options);
   ~HostRuntime() override;
 
-  // Of the work of `stream`. Work must not enqueue any.
+  // Enqueues `work` on `stream`. It must not enqueue work itself.
   void Enqueue(StreamId stream, std::function<void()> work);
 
-  // Of memory of the device, so far.
+  // The number of allocations of device memory so far.
   int64_t allocations() const { return allocations_; }
   // Whether all the work of `stream` has been done.
   bool IsIdle(StreamId stream);
@@ -113,7 +116,7 @@ class HostRuntime final : public DeviceRuntime {
                             float* device) override;
 
  private:
-  // A place in a stream: so many items of it.
+  // A place in a stream, after this number of items.
   struct Place {
     HostRuntime* device = nullptr;
     StreamId stream = StreamId::kCompute;
@@ -122,27 +125,27 @@ class HostRuntime final : public DeviceRuntime {
     int64_t recorded = 0;
   };
   struct Item {
-    // Null: nothing but a wait.
+    // Null: the item is only a wait.
     std::function<void()> work;
-    // Not before this.
+    // The item must not be done before this place is reached.
     std::optional<Place> after;
-    // Of a copy: what it reads.
+    // The values that a copy reads.
     absl::Span<const float> source;
   };
   struct Stream {
     int64_t done = 0;
-    // By item, when it was done.
+    // When each item was done, indexed by item.
     std::vector<int64_t> times;
     std::deque<Item> queue;
-    // The runnable stream of the highest is next.
+    // The runnable stream with the highest priority is next.
     uint32_t priority = 0;
   };
   struct Allocation {
     std::vector<float> memory;
     float* first = nullptr;
-    // Of the device, or 0.
+    // The size in device memory; 0 for host memory.
     int64_t bytes = 0;
-    // Of the host, and not freed.
+    // Whether it is pinned host memory that has not been freed.
     bool pinned = false;
   };
 
@@ -156,33 +159,34 @@ class HostRuntime final : public DeviceRuntime {
   float* Make(int64_t size, int64_t device_bytes);
   void Misused(absl::string_view what);
   bool HasWork() const;
-  // Whether a device of the machine has yet to copy from there.
+  // Whether a device of the machine has yet to copy from this memory.
   bool IsRead(const void* begin, const void* end) const;
-  // Ends with the memory of an allocation.
+  // Frees the memory of an allocation.
   void Drop(float* memory);
-  // In one range, of any device of the machine.
+  // Whether all values are in one pinned range, of any device of the machine.
   bool IsPinned(const float* host, int64_t size) const;
 
   // Does some of the work, perhaps none.
   void Dawdle();
-  // Does one item of any device. False when no stream can go on.
+  // Does one item of any device. Returns false when no stream can proceed.
   bool Step();
-  // Does what must be done before `place`, and no more. False when that cannot
-  // be.
+  // Does what must be done before `place`, and no more. Returns false when that
+  // is impossible.
   static bool Reach(const Place& place);
   void DoNext(Stream* stream);
-  // Of an event there, which has happened.
+  // The time of an event at `place`, which has happened.
   static int64_t TimeOf(const Place& place);
 
   const Options options_;
   std::mt19937_64 random_;
-  // Of 8 calls, how many do work. 0: none, and lazily.
+  // How many of 8 calls do work. 0: none; work is done only when it is waited
+  // for.
   uint32_t eagerness_ = 0;
   const std::shared_ptr<Machine> machine_;
   std::array<Stream, kNumStreams> streams_;
-  // By event. Peers hold pointers to them.
+  // Indexed by event. Peers hold pointers to the elements.
   std::deque<Place> events_;
-  // With what was freed, so that whoever still uses it finds NaN there.
+  // Includes freed memory, so that work which still uses it finds NaN there.
   std::vector<Allocation> made_;
   int64_t device_bytes_ = 0;
   int64_t allocations_ = 0;

@@ -1,4 +1,5 @@
-// Devices that read one another's memory: what waits for what, on the stand-in.
+// The order of work on devices that read each other's memory, with fake
+// devices.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ namespace {
 constexpr int64_t kSide = 5;
 constexpr int64_t kSize = kSide * kSide;
 
-// On [-1, 1), the same in every run.
+// Values in [-1, 1), the same in every run.
 std::vector<float> RandomValues(int64_t size, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -47,7 +48,7 @@ struct Device {
 
   struct Slot {
     DeviceBuffer buffer;
-    // What its memory will hold.
+    // The expected content of its memory.
     std::vector<float> expected = std::vector<float>(kSize);
     std::vector<float> host;
     SharedMatrix shared;
@@ -66,8 +67,8 @@ struct Device {
 };
 
 // Operations on two devices, of which the first adds up matrices of the second,
-// in an order that follows from a seed. Counts sums that arrive and are not
-// what the CPU makes of it.
+// in an order that follows from a seed. Counts the sums that differ from the
+// CPU's.
 class RandomProgram {
  public:
   RandomProgram(const HostRuntime::Options& options, uint64_t seed)
@@ -80,7 +81,8 @@ class RandomProgram {
   int Run(int steps) {
     for (int i = 0; i < steps; ++i) Step();
     while (!sums_.empty()) Arrive();
-    // As a replicated model is to be ended: who reads first.
+    // Destroyed in the order that a replicated model requires: the reader
+    // first.
     for (Device* const device : {&first_, &second_}) {
       for (Device::Slot& slot : device->slots) slot.buffer = DeviceBuffer();
       if (device == &first_) fetched_ = {};
@@ -128,15 +130,15 @@ class RandomProgram {
     }
   }
 
-  // The first device adds a matrix of the second to one of its own, which goes
-  // to the host.
+  // The first device adds a matrix of the second to one of its own, and the sum
+  // is downloaded.
   void StartSum() {
     const size_t target = random_() % first_.slots.size();
     const size_t source = random_() % second_.slots.size();
     Device::Slot& from = second_.slots[source];
     if (first_.slots[target].locked || from.locked) return;
     Check(second_.backend->Share(second_.On(source), &from.shared));
-    // The second goes on meanwhile.
+    // The second continues meanwhile.
     from.locked = true;
     if (random_() % 2 == 0) Operate(&second_);
     const auto fetched = first_.backend->Fetch(
@@ -150,7 +152,7 @@ class RandomProgram {
     sums_.push_back({*download, target, source});
   }
 
-  // The oldest has.
+  // The oldest sum has arrived.
   void Arrive() {
     const Sum sum = sums_.front();
     sums_.erase(sums_.begin());
@@ -185,7 +187,7 @@ class RandomProgram {
   std::unique_ptr<CpuBackend> expected_ = *CpuBackend::Create({});
   Device first_;
   Device second_;
-  // On the first device, in turn.
+  // On the first device; used in turn.
   std::array<DeviceBuffer, 2> fetched_;
   size_t next_fetched_ = 0;
   std::vector<Sum> sums_;

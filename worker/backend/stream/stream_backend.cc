@@ -13,16 +13,17 @@
 namespace holdfast {
 namespace {
 
-// Values that the host puts into pinned memory before their copy begins: the
-// copy of one piece goes on while the host moves the next. 4 MiB keep the bus
-// busy for long enough that the host's share of a copy, some microseconds, does
-// not count.
+// The number of values that the host moves to pinned memory before their copy
+// begins: one piece is copied while the host moves the next. 4 MiB keep the bus
+// busy for long enough that the host's part of a copy, a few microseconds, is
+// negligible.
 constexpr int64_t kPiece = int64_t{1} << 20;
 
 // In values.
 constexpr int64_t kLossSumsSize = sizeof(DeviceLossSums) / sizeof(float);
 
-// Of one device, for copies to any that shares `ranges`.
+// Pinned memory that one device allocates, for copies to every device that
+// shares `ranges`.
 class PinnedMemory final : public HostMemory {
  public:
   // The arguments must outlive it.
@@ -66,7 +67,7 @@ class PinnedMemory final : public HostMemory {
   void Tell(const absl::Status& status) {
     if (told_.exchange(true)) return;
     LOG(WARNING) << "copies to " << device_
-                 << " go over the host's own memory, which is slower: "
+                 << " go through unpinned host memory, which is slower: "
                  << status.message();
   }
 
@@ -76,8 +77,8 @@ class PinnedMemory final : public HostMemory {
   std::atomic<bool> told_ = false;
 };
 
-// What an operation on bags touches: all their parts lie in one piece of
-// memory.
+// The memory that an operation on bags touches: all their parts are in one
+// block.
 ConstMatrix MemoryOf(const DeviceBags& bags) {
   return {reinterpret_cast<const float*>(bags.offsets), 1, 1};
 }
@@ -99,7 +100,7 @@ StreamBackend::StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
                                                   options_.name)) {}
 
 StreamBackend::~StreamBackend() {
-  // What has gone wrong has been told, or nobody wants to know.
+  // Errors have been returned before, or are of no interest any more.
   runtime_->BindThread().IgnoreError();
   AwaitStreams().IgnoreError();
   if (trace_ != nullptr) trace_->Collect().IgnoreError();
@@ -157,7 +158,7 @@ absl::StatusOr<Matrix> StreamBackend::ReserveFactor(int64_t rows, int64_t cols,
   const int64_t size = rows * cols;
   const int64_t copy = math_->RoundedCopy(size);
   if (copy == 0) return Backend::ReserveFactor(rows, cols, alone, buffer);
-  // The copy lies behind the values, where memory is aligned for products.
+  // The copy follows the values, at the alignment that products need.
   constexpr int64_t kAlignment = 64;
   const int64_t begin =
       alone ? 0 : (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -176,7 +177,7 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
   const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
   if (!found.ok()) return found.status();
   Block* const block = *found;
-  // What is copied from where it lies: all or nothing.
+  // The sources that are copied directly from their memory: all or none.
   absl::InlinedVector<Source, 8> direct;
   int64_t values = 0;
   for (const Source& source : sources) {
@@ -212,7 +213,8 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
       if (!status.ok()) return status;
     }
     if (!direct.empty()) return absl::OkStatus();
-    // What the host has moved and is not on its way: [begin, end).
+    // The values that the host has moved and whose copy has not begun: [begin,
+    // end).
     int64_t begin = 0;
     int64_t end = 0;
     const auto copy_piece = [&] {
@@ -238,7 +240,8 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
     return copy_piece();
   });
   if (!status.ok()) return status;
-  // Before the next copy: operations on this one do not wait for that.
+  // Marked before the next copy, so that operations on this one do not wait for
+  // the next.
   return in_.MarkHere();
 }
 
@@ -268,7 +271,7 @@ absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
   if (!memory.ok()) return memory.status();
   pinned_->Add(*memory, size * sizeof(float));
   return HostBuffer(*memory, [this](float* memory) {
-    // A copy may be under way; what has gone wrong has been told.
+    // A copy may be under way. Errors have been returned before.
     runtime_->BindThread().IgnoreError();
     AwaitStreams().IgnoreError();
     pinned_->Remove(memory);
@@ -281,7 +284,7 @@ absl::Status StreamBackend::AwaitUploads() {
   if (!status.ok()) return status;
   status = in_.Await(in_.last());
   if (!status.ok()) return status;
-  // At the end of a step, where the device rests.
+  // This is the end of a step, when the device is idle.
   return CollectTrace();
 }
 
@@ -295,7 +298,7 @@ std::vector<int64_t> StreamBackend::PinnedRanges(const float* host,
   for (int64_t done = 0; done < size;) {
     const size_t bytes =
         pinned_->Covered(host + done, (size - done) * sizeof(float));
-    // Ranges begin and end between values.
+    // Only whole values count.
     const int64_t range = bytes / sizeof(float);
     if (range == 0) return {};
     ranges.push_back(range);
@@ -423,7 +426,8 @@ absl::Status StreamBackend::Run(Touched touched, int64_t workspace,
   if (!status.ok()) return status;
   status = Reserve(workspace, &workspace_);
   if (!status.ok()) return status;
-  // It may have been another's, and will be if it grows.
+  // The block may have had another user before, and gets another one if the
+  // workspace grows.
   const Matrix memory = workspace_.View(1, workspace);
   status = Order({memory});
   if (!status.ok()) return status;
@@ -645,7 +649,7 @@ absl::StatusOr<DeviceBags> StreamBackend::UploadBags(const Bags& bags,
                                                      BagsBuffer* staging) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
-  // Each part begins where a warp's reads begin best.
+  // Each part is aligned so that a warp's reads coalesce.
   constexpr int64_t kAlignment = 32;
   absl::InlinedVector<Source, 6> sources;
   int64_t size = 0;
@@ -780,7 +784,7 @@ absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
 absl::StatusOr<LossSums> StreamBackend::ReadLoss(const PendingLoss& loss) {
   absl::Status status = Await(loss.download);
   if (!status.ok()) return status;
-  // Where nothing was begun after it, the device rests.
+  // If no work was begun after it, the device is idle.
   status = CollectTrace();
   if (!status.ok()) return status;
   DeviceLossSums made;

@@ -21,46 +21,47 @@
 
 namespace holdfast {
 
-// The backend on a device that works through streams while the host goes on:
-// all that is not arithmetic. Knows which stream touches which memory when, and
-// so what waits for what:
+// The backend on a device whose streams work while the host continues:
+// everything but the arithmetic. It tracks which stream touches which memory,
+// and derives from that what waits for what:
 //
-//   1. An operation waits for the copies into what it reads or writes, and not
-//      for later ones: each has an event behind it. Nor for copies out of what
-//      it writes: until those have arrived, nobody may write there
-//      (StartDownload).
+//   1. An operation waits for the copies into the memory that it reads or
+//      writes, and not for later copies: each copy is followed by an event. It
+//      does not wait for copies out of the memory that it writes: nothing may
+//      write there until those have arrived (StartDownload).
 //   2. A copy to the device (Upload) waits for the operations on the memory
-//      that it writes. It begins in pinned memory: where the values are not in
-//      such (AllocateHost, host_memory), the host moves them there, once
-//      earlier copies, to the device or from it, are done with that.
+//      that it writes. It reads pinned memory: if the values are elsewhere (not
+//      from AllocateHost or host_memory), the host first moves them to the
+//      block's pinned memory, once earlier copies to and from the device no
+//      longer use it.
 //   3. A copy to the host (StartDownload) waits for the operations on, and for
 //      the copies into, the memory that it reads.
-//   4. The host waits only for downloads, for losses, in step 2, and where it
-//      is told to (AwaitUploads).
-//   5. What is shared has an event behind the operations on it, and behind the
-//      copies into it. A copy from another device (Fetch), on the stream of
-//      copies in, waits for that event, and for the operations on the memory
-//      that it writes.
+//   4. The host waits only for downloads, for losses, in step 2, and when it is
+//      told to (AwaitUploads).
+//   5. A shared matrix has an event after the operations on it and the copies
+//      into it. A copy from another device (Fetch), on the stream kCopyIn,
+//      waits for that event, and for the operations on the memory that it
+//      writes.
 //
-// Nothing waits for a whole device, except when it is out of memory, and at the
-// end. So gradients travel to the host while the backward pass goes on, and
-// parameters to the device while the end of the last step runs.
+// Nothing waits for the whole device, except when it is out of memory, and on
+// destruction. So gradients are copied to the host during the backward pass,
+// and parameters to the device during the end of the previous step.
 //
 // Thread-compatible.
 class StreamBackend final : public Backend {
  public:
   struct Options {
-    // Of the device, for messages: "cuda:0".
+    // The device's name for messages, such as "cuda:0".
     std::string name;
     Description description;
-    // What is pinned, shared with other backends whose devices can copy from
-    // the same. Null: this one's own.
+    // The ranges of pinned memory, shared with other backends whose devices can
+    // copy from the same memory. Null: this backend has its own.
     std::shared_ptr<PinnedRanges> pinned;
   };
 
   StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
                 std::unique_ptr<DeviceMath> math, Options options);
-  // Waits until nothing is under way.
+  // Waits until no work is under way.
   ~StreamBackend() override;
 
   Description Describe() const override { return options_.description; }
@@ -165,60 +166,61 @@ class StreamBackend final : public Backend {
   absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) override;
 
  private:
-  // What an operation reads and writes.
+  // The matrices that an operation reads and writes.
   using Touched = std::initializer_list<ConstMatrix>;
 
-  // Begins what the caller does to the device; tells what went wrong before.
+  // Prepares a call that uses the device; returns an earlier error, if any.
   absl::Status Enter();
-  // Orders the operation that the caller enqueues next.
+  // Makes the operation that the caller enqueues next wait for what it must.
   absl::Status Order(Touched touched);
-  // Orders and enqueues `operation`, whose workspace has room for so many
-  // values. operation(workspace) returns a status. In a trace it has the name
-  // of the function that calls this.
+  // Orders and enqueues operation(workspace), which returns a status; its
+  // workspace has room for `workspace` values. In a trace it has the name of
+  // the calling function.
   template <typename Operation>
   absl::Status Run(Touched touched, int64_t workspace, Operation operation,
                    const char* name = __builtin_FUNCTION());
-  // The same without a workspace; operation().
+  // The same for operation(), without a workspace.
   template <typename Operation>
   absl::Status Run(Touched touched, Operation operation,
                    const char* name = __builtin_FUNCTION());
-  // Enqueues what it calls, in a trace as a span of `stream`.
+  // Calls operation(), which enqueues work; in a trace this is a span of
+  // `stream`.
   template <typename Operation>
   absl::Status Traced(StreamId stream, const char* name, int64_t bytes,
                       Operation operation);
   absl::Status Multiply(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         bool add, Matrix c);
-  // Keeps an error for the next call that can tell it.
+  // Keeps an error for the next call that can return it.
   void Keep(absl::Status status);
 
-  // Errors: INTERNAL where the value is not in this backend's memory.
+  // Errors: INTERNAL if the value is not in this backend's memory.
   absl::StatusOr<Block*> BlockOf(const float* value);
-  // The ranges of pinned memory that the values lie in, one behind the
-  // other, by their numbers of values. Empty where some are not in such.
+  // The numbers of values in each of the consecutive pinned ranges that the
+  // values are in. Empty if some values are not pinned.
   std::vector<int64_t> PinnedRanges(const float* host, int64_t size) const;
-  // Values on the host, and how far from the beginning of a buffer they go.
+  // Values on the host, and the offset in a buffer that they go to.
   struct Source {
     const void* host = nullptr;
     int64_t size = 0;
     int64_t offset = 0;
   };
-  // Copies the sources, in the order of their places, into the first `size`
-  // values of `buffer`, of which it makes room. What lies between them is
+  // Copies the sources, which are in ascending order of their offsets, into the
+  // first `size` values of `buffer`, which it reserves. Values between them are
   // undefined.
   absl::Status CopyIn(absl::Span<const Source> sources, int64_t size,
                       DeviceBuffer* buffer);
-  // The same of one.
+  // The same for one source.
   absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer) {
     return CopyIn({{host, size}}, size, buffer);
   }
-  // The same into memory of this backend's own, valid for the next operation.
-  // `bytes` is a multiple of 4.
+  // The same into memory of this backend's own, which stays valid for the next
+  // operation. `bytes` must be a multiple of 4.
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
 
   absl::StatusOr<LossSums> Loss(const LossFunction& loss, ConstMatrix outputs,
                                 const Targets& targets, Matrix* gradient);
   absl::Status AwaitStreams();
-  // Of what the device has done, where there is a trace.
+  // Collects the spans of what the device has done, if there is a trace.
   absl::Status CollectTrace();
 
   const Options options_;
@@ -230,16 +232,17 @@ class StreamBackend final : public Backend {
   BlockPool pool_;
   // Null without a tracer.
   std::unique_ptr<DeviceTrace> trace_;
-  // With this, AllocateHost and host_memory(), and others' backends'.
+  // Contains the memory of AllocateHost and host_memory(), and that of other
+  // backends that share it.
   const std::shared_ptr<PinnedRanges> pinned_;
   const std::unique_ptr<HostMemory> host_memory_;
-  // The first that went wrong; it has broken the device's state.
+  // The first error; it has broken the device's state.
   absl::Status error_;
 
   DeviceBuffer workspace_;
   DeviceBuffer loss_sums_;
-  // Labels and positions, in turn, so that the host seldom waits for the copy
-  // of the one before.
+  // Labels and positions take these in turn, so that the host seldom waits for
+  // the previous copy.
   std::array<DeviceBuffer, 8> small_;
   size_t next_small_ = 0;
 };

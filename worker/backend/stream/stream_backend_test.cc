@@ -31,7 +31,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A StreamBackend on the host's stand-in for a device.
+// A StreamBackend on the fake device.
 struct HostDevice {
   explicit HostDevice(HostRuntime::Options options = {},
                       std::shared_ptr<PinnedRanges> pinned = nullptr) {
@@ -48,12 +48,12 @@ struct HostDevice {
 
   absl::Status misuse;
   std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
-  // Of the backend's.
+  // The backend's runtime.
   HostRuntime* runtime = nullptr;
   std::unique_ptr<StreamBackend> backend;
 };
 
-// On [-1, 1), the same in every run.
+// Values in [-1, 1), the same in every run.
 std::vector<float> RandomValues(int64_t size, uint32_t key) {
   std::vector<float> values(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -63,15 +63,15 @@ std::vector<float> RandomValues(int64_t size, uint32_t key) {
   return values;
 }
 
-// Unlike ==, also of what is not a number.
+// Unlike ==, also compares NaNs.
 bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
   return a.size() == b.size() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Operations, copies and new memory in an order that follows from `seed`, on
-// `backend` and, one by one, on the CPU. Returns how many of the values that
-// arrived are not what the CPU has.
+// `backend` and, one by one, on the CPU. Returns how many of the downloads
+// differ from the CPU's values.
 class RandomProgram {
  public:
   // Whether uploads are from memory of AllocateHost.
@@ -106,11 +106,12 @@ class RandomProgram {
 
   struct Slot {
     DeviceBuffer buffer;
-    // What the device's memory will hold.
+    // The expected content of the device's memory.
     std::vector<float> expected = std::vector<float>(kSize);
     // The host's memory of the last upload.
     std::vector<float> host = std::vector<float>(kSize);
-    // The same where a copy begins at once, and whether it may be under way.
+    // The same in pinned memory, from which a copy begins at once, and whether
+    // the copy may be under way.
     HostBuffer pinned;
     bool is_read = false;
     std::optional<holdfast::Download> download;
@@ -148,7 +149,7 @@ class RandomProgram {
   }
 
   void Compare(Slot* slot) {
-    // The copy from it was before that.
+    // The copy from it came before that.
     slot->is_read = false;
     if (!SameBits(slot->download->values, slot->expected)) ++wrong_;
     slot->download.reset();
@@ -158,7 +159,7 @@ class RandomProgram {
     const size_t i = Any();
     Slot& slot = slots_[i];
     if (slot.download.has_value()) {
-      // What is on its way must not change.
+      // A matrix that is being downloaded must not change.
       switch (random_() % 4) {
         case 0:
           return Arrive(i);
@@ -169,7 +170,7 @@ class RandomProgram {
           return;
         }
         case 2:
-          // Given up, and somebody else may get the memory.
+          // Given back; the memory may get another user.
           slot.download.reset();
           slot.buffer = DeviceBuffer();
           Check(backend_->Reserve(kSize, &slot.buffer));
@@ -198,8 +199,8 @@ class RandomProgram {
         cpu_->Add(OnCpu(a), OnCpu(b), OnCpu(i));
         return;
       case 6: {
-        // The first of the positions tells the others: the memory of the ones
-        // before may be overwritten.
+        // All positions of a call are equal, so reading another call's gives
+        // other values.
         positions_.push_back(std::vector<int64_t>(kSide, random_()));
         const auto& positions = positions_.back();
         backend_->Dropout(On(i), positions, 1, 0.5f, On(i));
@@ -243,7 +244,7 @@ TEST(StreamBackendTest, EveryOrderGivesTheSameBits) {
   }
 }
 
-// Whether there is a seed under which the program above goes wrong.
+// Whether the program above goes wrong for some seed.
 bool GoesWrong(HostRuntime::Options options,
                RandomProgram::Host host = RandomProgram::Host::kAny) {
   for (options.seed = 0; options.seed < kSeeds; ++options.seed) {
@@ -268,7 +269,7 @@ TEST(StreamBackendTest, AMissingWaitShows) {
         << "stream " << static_cast<int>(waiter) << " does not wait for "
         << static_cast<int>(other);
   }
-  // Those of a copy that begins at once.
+  // The waits of a copy that begins at once.
   for (const auto& [waiter, other] : {kWaits[0], kWaits[1]}) {
     HostRuntime::Options options;
     options.ignored_wait = std::make_pair(waiter, other);
@@ -292,7 +293,7 @@ TEST(StreamBackendTest, UploadsBeginInPinnedMemory) {
     std::fill_n(host->get(), 16, 1.0f);
     const auto x = backend->Upload({host->get() + first, 4}, 2, 2, &staging);
     EXPECT_TRUE(x.ok());
-    // Nobody has copied it yet.
+    // It has not been copied yet.
     std::fill_n(host->get(), 16, 2.0f);
     EXPECT_TRUE(backend->AwaitUploads().ok());
     std::fill_n(host->get(), 16, 3.0f);
@@ -302,17 +303,17 @@ TEST(StreamBackendTest, UploadsBeginInPinnedMemory) {
   };
   EXPECT_EQ(uploaded(0), 2);
   EXPECT_EQ(uploaded(12), 2);
-  // Memory of others is copied by the call.
+  // Other memory is copied by the call.
   const std::vector<float> other(4, 1.0f);
   const auto x = backend->Upload(other, 2, 2, &staging);
   ASSERT_TRUE(x.ok());
-  // Its end waits for what may read it.
+  // Freeing it waits for copies that may read it.
   ASSERT_TRUE(backend->Upload({host->get(), 4}, 2, 2, &staging).ok());
   host->reset();
   EXPECT_EQ(device.misuse, absl::OkStatus());
 }
 
-// Whether an upload of these values copies them from where they lie, later.
+// Whether an upload of these values copies them directly, and later.
 bool BeginsThere(Backend* backend, absl::Span<float> host) {
   std::fill(host.begin(), host.end(), 1.0f);
   DeviceBuffer staging;
@@ -365,7 +366,7 @@ TEST(StreamBackendTest, MemoryOfOthersIsPinnedByRanges) {
   EXPECT_FALSE(pin(2, 2)) << "one of them is pinned";
   EXPECT_TRUE(BeginsThere(backend, all.subspan(100, 200)));
   EXPECT_TRUE(BeginsThere(backend, all.subspan(3 * kPage - 8, 8)));
-  // A device copies no further than to the end of a range.
+  // A copy ends at the end of a range, and the next begins there.
   EXPECT_TRUE(BeginsThere(backend, all.subspan(100, 2 * kPage)));
   // Some of it is not pinned.
   EXPECT_FALSE(BeginsThere(backend, all.subspan(100)));
@@ -404,8 +405,8 @@ TEST(StreamBackendTest, TheEndWaitsForAllStreams) {
   EXPECT_EQ(device.misuse, absl::OkStatus());
 }
 
-// What a test of overlap on a GPU would measure: the host gets the first result
-// while later operations have not begun.
+// Shows the overlap that a test on a GPU would measure: the host gets the first
+// result before later operations have begun.
 TEST(StreamBackendTest, ADownloadDoesNotWaitForWhatComesAfter) {
   HostDevice device({.lazy = true});
   Backend* const backend = device.backend.get();
@@ -430,7 +431,7 @@ TEST(StreamBackendTest, ADownloadDoesNotWaitForWhatComesAfter) {
 }
 
 // Nor does a copy to the device: it waits for the last operation that uses its
-// target, as far as there is an event behind that.
+// target, if there is an event after that.
 TEST(StreamBackendTest, AnUploadDoesNotWaitForOtherMatrices) {
   HostDevice device({.lazy = true});
   Backend* const backend = device.backend.get();
@@ -473,7 +474,7 @@ TEST(StreamBackendTest, AnOperationDoesNotWaitForLaterUploads) {
     ASSERT_TRUE(download.ok() && backend->Await(*download).ok());
     EXPECT_EQ(download->values[3], 2 * values[3]);
     EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCopyIn));
-    // One that needs the second waits for it.
+    // An operation that needs the second upload waits for it.
     backend->Add(*first, *second, sum.View(4, 4));
     const auto next = backend->StartDownload(sum.View(4, 4));
     ASSERT_TRUE(next.ok() && backend->Await(*next).ok());
@@ -536,7 +537,7 @@ TEST(StreamBackendTest, MemoryIsKeptForTheNext) {
   ASSERT_TRUE(device.backend->Reserve(900, &buffer).ok());
   EXPECT_EQ(buffer.View(1, 1).data, data);
   DeviceBuffer other;
-  // Half of it would be wasted.
+  // The block is not reused, because half of it would be wasted.
   buffer = DeviceBuffer();
   ASSERT_TRUE(device.backend->Reserve(100, &other).ok());
   EXPECT_NE(other.View(1, 1).data, data);
@@ -547,7 +548,7 @@ TEST(StreamBackendTest, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
   HostDevice device({.total_bytes = 8 << 20, .lazy = true});
   DeviceBuffer one, two;
   ASSERT_TRUE(device.backend->Reserve(1 << 20, &one).ok());
-  // Under way when the memory is given back.
+  // An operation is under way when the memory is given back.
   device.backend->Relu(one.View(1, 16), one.View(1, 16));
   absl::Status status = device.backend->Reserve(5 << 18, &two);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -557,7 +558,7 @@ TEST(StreamBackendTest, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
                 "8.0 MiB are free, and the model holds 4.0 MiB"));
   status = device.backend->Reserve(int64_t{1} << 62, &two);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  // It goes on, and what nobody has any longer makes room.
+  // The backend still works, and unused blocks make room.
   one = DeviceBuffer();
   EXPECT_EQ(device.backend->Reserve(5 << 18, &two), absl::OkStatus());
   EXPECT_EQ(device.misuse, absl::OkStatus());
@@ -572,7 +573,7 @@ TEST(StreamBackendTest, AnErrorIsToldByTheNextCallThatCan) {
   device.runtime->FailWith(absl::InternalError("an illegal address"));
   backend->Relu(x, x);
   device.runtime->FailWith(absl::OkStatus());
-  // The device is not to be trusted from there on.
+  // The device cannot be trusted from then on.
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(backend->StartDownload(x).status(),
               absl::InternalError("an illegal address"));
@@ -612,7 +613,7 @@ struct TracedRun {
     right = download->values[3] == std::max(host[3], 0.0f) + host[3];
   }
 
-  // Whether spans lie as work depends on work.
+  // Whether the order of spans agrees with the dependencies.
   bool InOrder() const {
     const ReadTrace trace(tracer.ToJson());
     std::map<std::string, ReadTrace::Event> by_name;
@@ -638,7 +639,7 @@ TEST(StreamBackendTest, ATraceShowsTheOrderOfTheDevice) {
   }
 }
 
-// That the order above is not the trace's own doing.
+// The trace itself does not cause the order above.
 TEST(StreamBackendTest, ATraceShowsThatAWaitIsMissing) {
   int out_of_order = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -667,14 +668,14 @@ TEST(StreamBackendTest, ATraceChangesNoBits) {
   }
 }
 
-// Of the host, held by the test.
+// The host's clock, controlled by the test.
 class FakeClock : public Clock {
  public:
   absl::Time Now() const override { return now; }
   absl::Time now = absl::UnixEpoch() + absl::Seconds(100);
 };
 
-// Values and weights go to the device as labels do.
+// Values and weights are copied to the device like labels.
 TEST(StreamBackendTest, LossesOfWeightedTargetsAreTheCpus) {
   HostDevice device({.lazy = true});
   const auto cpu = *CpuBackend::Create({});
@@ -728,7 +729,7 @@ TEST(StreamBackendTest, ATraceHasTheDevicesTimeOnTheHostsLine) {
     ASSERT_TRUE(download.ok() && backend->Await(*download).ok());
   };
   relu();
-  // Collects what there is, and sets the clocks by one another again.
+  // Collects the spans, and aligns the clocks again.
   clock.now += absl::Seconds(2);
   const std::vector<int32_t> labels(4);
   ASSERT_TRUE(backend->SoftmaxCrossEntropy(*x, {labels}, nullptr).ok());
@@ -748,7 +749,7 @@ TEST(StreamBackendTest, ATraceHasTheDevicesTimeOnTheHostsLine) {
   ASSERT_EQ(spans["Relu"].size(), 2);
   EXPECT_EQ(spans["Relu"][0], std::make_pair(int64_t{3}, int64_t{4}));
   EXPECT_EQ(spans["copy out"][0], std::make_pair(int64_t{5}, int64_t{7}));
-  // The loss, by the first anchor.
+  // The loss is timed by the first anchor.
   EXPECT_LT(spans["Loss"][0].second, 1000);
   EXPECT_GE(spans["Relu"][1].first, 2'000'000);
   EXPECT_LT(spans["Relu"][1].second, 2'001'000);
@@ -783,7 +784,7 @@ class Training {
         config, config_.mutable_sequential()));
   }
 
-  // All gradients and losses of some steps of gradient descent and an
+  // All gradients and losses of some steps of gradient descent, with an
   // evaluation after each, on batches of two sizes.
   std::vector<std::vector<float>> Run(Backend* backend, int steps = 3) const {
     std::vector<std::vector<float>> made;
@@ -927,7 +928,7 @@ TEST(StreamBackendTest, ALossDoesNotWaitForWhatComesAfter) {
   ASSERT_TRUE(backend->Await(*download).ok());
 }
 
-// Steps of which each second has a loss that is not finite. Returns all
+// Runs steps, every second of which has a loss that is not finite. Returns all
 // gradients.
 std::vector<std::vector<float>> TrainWithNans(Backend* backend) {
   proto::Model config;
@@ -997,9 +998,9 @@ TEST(StreamBackendTest, TheBackwardPassIsBegunBeforeTheLossIsKnown) {
   }
 }
 
-// The parameters' memory goes as soon as a call has returned. It does not
-// depend on what the results depend on, which may not be all that was uploaded:
-// the host need not wait for these.
+// The parameters' memory may be freed as soon as a call has returned, whether
+// the results depend on all uploads or not: the host waits for the uploads as
+// well.
 TEST(StreamBackendTest, NothingReadsParametersWhenAStepIsOver) {
   proto::Model config;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -1050,9 +1051,9 @@ TEST(StreamBackendTest, NothingReadsParametersWhenAStepIsOver) {
   }
 }
 
-// Steps of a model on batches in pinned memory, each of which tells what comes
-// next; now and then another one comes. What has been told may be overwritten
-// as soon as the step is over. Returns all gradients.
+// Runs steps of a model on batches in pinned memory, each of which names the
+// next batch; sometimes another batch comes. The memory of the named batch may
+// be overwritten as soon as the step is over. Returns all gradients.
 std::vector<std::vector<float>> TrainWithNextBatches(Backend* backend) {
   constexpr int kSteps = 9;
   constexpr int64_t kExamples = 5;
@@ -1097,7 +1098,7 @@ std::vector<std::vector<float>> TrainWithNextBatches(Backend* backend) {
     batch.positions = positions[step];
     batch.next_inputs = {slots[1 - slot].get(), kSize};
     batch.next_positions = positions[step + 1];
-    // What comes is another one.
+    // Another batch comes.
     const bool wrong = step % 3 == 2;
     if (wrong) {
       fill(1 - slot, 1000);
@@ -1109,7 +1110,7 @@ std::vector<std::vector<float>> TrainWithNextBatches(Backend* backend) {
         });
     EXPECT_TRUE(result.ok()) << result.status();
     std::fill_n(slots[slot].get(), kSize, NAN);
-    // On a device it has been brought, if it was told.
+    // A device has copied it already, if it was named.
     const bool brought = dynamic_cast<StreamBackend*>(backend) != nullptr;
     if (brought && !wrong) {
       std::fill_n(slots[1 - slot].get(), kSize, NAN);

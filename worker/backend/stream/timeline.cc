@@ -39,7 +39,8 @@ absl::StatusOr<Timeline::Mark> Timeline::MarkFor(uint64_t item) {
       marks_.begin(), marks_.end(), item,
       [](const Mark& mark, uint64_t item) { return mark.item < item; });
   if (found != marks_.end()) return *found;
-  // Only here are there more of them, and the oldest may long be done.
+  // Only here does the number of marks grow, and the oldest may have been done
+  // for long.
   while (!marks_.empty()) {
     const absl::StatusOr<bool> done = runtime_->Query(marks_.front().event);
     if (!done.ok()) return done.status();

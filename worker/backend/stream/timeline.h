@@ -12,9 +12,9 @@
 
 namespace holdfast {
 
-// The work of one stream, counted: item 1 is the first that was enqueued. What
-// has to wait names the item that it waits for, and events are recorded only
-// where somebody waits, or where MarkHere says that somebody will.
+// The work of one stream, in numbered items: item 1 was enqueued first. Waiters
+// name the item that they wait for, and events are recorded only when there is
+// a waiter, or when MarkHere announces one.
 //
 // Thread-compatible.
 class Timeline {
@@ -30,15 +30,15 @@ class Timeline {
   uint64_t Next() { return ++last_; }
   uint64_t last() const { return last_; }
 
-  // Records an event behind the last item, so that a later wait for it does not
-  // wait for what is enqueued after this. Errors: the runtime's.
+  // Records an event after the last item, so that a later wait for that item
+  // does not wait for what is enqueued after this call. Errors: the runtime's.
   absl::Status MarkHere();
 
-  // Has `waiter`, another stream, do nothing more before `item` is done.
+  // Makes later work of `waiter`, another stream, wait until `item` is done.
   absl::Status LetWait(StreamId waiter, uint64_t item);
-  // Whether `item` is done; then so are all before it.
+  // Whether `item` is done; if so, all items before it are done too.
   absl::StatusOr<bool> IsDone(uint64_t item);
-  // Waits on the host until it is.
+  // Waits on the host until `item` is done.
   absl::Status Await(uint64_t item);
 
  private:
@@ -47,21 +47,21 @@ class Timeline {
     DeviceRuntime::Event event;
   };
 
-  // The first mark at or behind `item`, which is made where there is none.
-  // Valid until another is made or passed.
+  // The first mark at or after `item`; made if there is none. Valid until
+  // another mark is made or passed.
   absl::StatusOr<Mark> MarkFor(uint64_t item);
-  // All items up to the mark are done; its event, and those before it, may be
-  // recorded again.
+  // Notes that all items up to the mark at `item` are done; the mark's event,
+  // and those before it, can be reused.
   void Pass(uint64_t item);
 
   DeviceRuntime* const runtime_;
   const StreamId stream_;
   uint64_t last_ = 0;
-  // Items known to be done.
+  // The last item that is known to be done.
   uint64_t done_ = 0;
-  // By stream: items that it has waited for.
+  // The last item that each stream has waited for, indexed by stream.
   std::array<uint64_t, kNumStreams> waited_ = {};
-  // In order; each behind items that are not known to be done.
+  // In order; each is after items that are not known to be done.
   std::deque<Mark> marks_;
   std::vector<DeviceRuntime::Event> spare_events_;
 };

@@ -26,7 +26,7 @@ absl::Status CheckDistinct(const std::vector<std::string>& names,
   return absl::OkStatus();
 }
 
-// Of what is random in the layer with this place.
+// The key for the randomness of the layer at this place.
 uint64_t KeyOfLayer(uint64_t key, uint32_t layer) {
   // Keeps these keys apart from other uses of Philox under one seed ("laye").
   constexpr uint32_t kPurpose = 0x6c617965;
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     chain->layers_.push_back(*std::move(layer));
   }
   chain->values_.resize(chain->layers_.size() + 1);
-  // Layers that follow one another, but for those that others do.
+  // The layers in order, without those that other layers absorb.
   std::vector<Layer*> own;
   for (size_t i = 0; i < chain->layers_.size(); ++i) {
     if (!chain->absorbed_[i]) own.push_back(chain->layers_[i].get());
@@ -122,7 +122,7 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
         ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
         want_dx || i > last, Layer::GradientSink(take, memory_of));
     if (!dx.ok()) return dx.status();
-    // What a layer has made of dy where that lies has no rounded copy.
+    // A gradient that a layer has computed in place has no rounded copy.
     const bool in_place = dx->data == dy.data;
     dy = *dx;
     if (in_place) dy.rounded = nullptr;

@@ -14,17 +14,18 @@
 
 namespace holdfast {
 
-// Layers, each of which takes what the one before it makes; without any, the
-// identity. Its variables are those of all layers, in order.
+// A sequence of layers, each of which takes the output of the one before it;
+// without layers, the identity. Its variables are those of all layers, in
+// order.
 //
-// Thread-compatible. Takes no memory of its own in a pass.
+// Thread-compatible. Allocates no memory of its own in a pass.
 class Chain {
  public:
-  // Makes `layers` for examples of `input_shape`, with `prefix` before their
-  // names. What is random in one follows from `key` and its place, the first's
-  // being `first_place`. `backend` must outlive the chain.
+  // Creates `layers` for examples of `input_shape`, with `prefix` before their
+  // names. A layer's randomness follows from `key` and its place; the first
+  // layer's place is `first_place`. `backend` must outlive the chain.
   // Errors: INVALID_ARGUMENT, with the layer's name, when two have the same
-  // name, and as CreateLayer.
+  // name; those of CreateLayer.
   static absl::StatusOr<std::unique_ptr<Chain>> Create(
       const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
       const std::string& prefix, absl::Span<const int64_t> input_shape,
@@ -32,20 +33,20 @@ class Chain {
 
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
-  // Of the last layer; empty without any.
+  // The name of the last layer; empty without layers.
   std::string last_name() const { return names_.empty() ? "" : names_.back(); }
 
-  // As Layer's, by the last layer; without any it takes nothing.
+  // Layer::TakesAddend of the last layer; false without layers.
   bool TakesAddend() const;
   // Whether Backward() leaves dy as it is.
   bool KeepsGradient() const { return layers_.empty() || TakesAddend(); }
-  // As Layer's, by the first layer.
+  // Layer::AddsGradient of the first layer.
   bool AddsGradient() const {
     return !layers_.empty() && layers_[0]->AddsGradient();
   }
   void AddGradientTo(Matrix sum) { layers_[0]->AddGradientTo(sum); }
 
-  // As Layer's. `x` must stay for Backward().
+  // As in Layer. `x` must stay valid for Backward().
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x);
@@ -63,17 +64,17 @@ class Chain {
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<proto::Variable> variables_;
   std::vector<int64_t> output_shape_;
-  // Of the layers.
+  // The layers' names.
   std::vector<std::string> names_;
-  // The place of each layer's first among the variables.
+  // The index of each layer's first variable.
   std::vector<int> first_variable_;
-  // The first layer with variables, where the backward pass may end; as many as
-  // there are layers if none has any.
+  // The first layer with variables, where the backward pass may end; the number
+  // of layers if none has any.
   int first_trained_layer_ = 0;
-  // Of each layer, whether it is a relu that the one before it does.
+  // For each layer, whether it is a relu that the layer before it applies.
   std::vector<bool> absorbed_;
-  // Of the pass under way: values_[i] goes into layer i, values_[i + 1] comes
-  // out.
+  // In the pass under way, values_[i] is the input of layer i, and values_[i +
+  // 1] its output.
   std::vector<ConstMatrix> values_;
 };
 

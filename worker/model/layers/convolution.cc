@@ -18,8 +18,8 @@ class Conv2d final : public Layer {
               std::move(variables)),
         convolution_(convolution) {}
 
-  // Where a window sees one pixel and all its channels the gradient by x is a
-  // product of matrices with a row per place.
+  // If a window sees one pixel and all its channels, the gradient with respect
+  // to x is a matrix product with one row per position.
   bool AddsGradient() const override {
     const Window& window = convolution_.window;
     return window.window_size() == 1 && window.stride_height == 1 &&
@@ -81,18 +81,18 @@ class Conv2d final : public Layer {
   }
 
  private:
-  // Places in variables().
+  // Indices in variables().
   static constexpr int kKernel = 0;
   static constexpr int kBias = 1;
 
   bool HasBias() const { return variables().size() > kBias; }
 
-  // The kernel, whose first dimension is its height alone, as the backend takes
-  // it.
+  // The kernel, whose first dimension is its height alone, in the backend's
+  // shape.
   ConstMatrix AsMatrix(ConstMatrix kernel) const {
     return {kernel.data, convolution_.kernel_rows(), convolution_.filters};
   }
-  // Images with a row per place.
+  // Images with one row per position.
   Matrix ByPlace(Matrix y) const {
     return {y.data, y.rows * convolution_.window.output_places(),
             convolution_.filters, y.rounded, y.rounded_alone};
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
   convolution.filters = config.filters();
   convolution.groups = config.has_groups() ? config.groups() : 1;
   if (convolution.filters < 1) {
-    return LayerError(name, "filters is 0, but must be 1 at least");
+    return LayerError(name, "filters is 0, but must be at least 1");
   }
   if (convolution.groups < 1 || convolution.filters % convolution.groups != 0 ||
       shape->channels % convolution.groups != 0) {

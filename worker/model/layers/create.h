@@ -13,11 +13,11 @@
 
 namespace holdfast {
 
-// The layer that `config` tells of, for examples of `input_shape`, by the name
-// `name`. What is random in it follows from `key`, which is its own. `backend`
-// must outlive it.
+// Creates the layer that `config` describes, named `name`, for examples of
+// `input_shape`. Its randomness follows from `key`, which no other layer has.
+// `backend` must outlive it.
 // Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
-// examples, or its config is not in order.
+// examples, or its config is invalid.
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
     const proto::Layer& config, const std::string& name,
     absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);

@@ -60,7 +60,7 @@ class Dense final : public Layer {
   }
 
  private:
-  // Places in variables().
+  // Indices in variables().
   static constexpr int kKernel = 0;
   static constexpr int kBias = 1;
 

@@ -8,8 +8,8 @@
 namespace holdfast {
 namespace {
 
-// As matrices, tensors have all but their first dimension in one already: only
-// what later layers take the columns for is another.
+// As matrices, tensors have all but their first dimension combined already:
+// only the meaning of the columns to later layers changes.
 class ReshapeLayer final : public Layer {
  public:
   ReshapeLayer(Backend* backend, std::vector<int64_t> shape)
@@ -28,8 +28,9 @@ class ReshapeLayer final : public Layer {
   }
 };
 
-// A function of each element by itself, whose derivative follows from its
-// value: members of Backend that make y of x, and dx of y and dy, in place.
+// An elementwise function whose derivative follows from its value. The template
+// arguments are the members of Backend that compute y from x, and dx from y and
+// dy, in place.
 template <auto function, auto gradient>
 class Elementwise final : public Layer {
  public:
@@ -58,7 +59,7 @@ class Elementwise final : public Layer {
 };
 
 // y = x, or in training y = mask x and dx = mask dy, with a mask that is not
-// kept but made again.
+// kept but computed again.
 class DropoutLayer final : public Layer {
  public:
   DropoutLayer(Backend* backend, absl::Span<const int64_t> shape,
@@ -99,7 +100,7 @@ class DropoutLayer final : public Layer {
   const std::string name_;
   const float rate_;
   const uint64_t key_;
-  // Of the pass under way.
+  // The positions of the pass under way.
   absl::Span<const int64_t> positions_;
   DeviceBuffer output_;
 };
@@ -149,10 +150,10 @@ std::unique_ptr<Layer> CreateSigmoid(absl::Span<const int64_t> shape,
 absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(
     const proto::Layer::Dropout& config, const std::string& name,
     absl::Span<const int64_t> shape, uint64_t key, Backend* backend) {
-  // Not a number is wrong too.
+  // Written so that NaN is an error too.
   if (!(config.rate() >= 0 && config.rate() < 1)) {
     return LayerError(name, "rate is ", config.rate(),
-                      ", but must be 0 to below 1");
+                      ", but must be at least 0 and below 1");
   }
   return std::make_unique<DropoutLayer>(backend, shape, name, config.rate(),
                                         key);

@@ -1,4 +1,4 @@
-// Layers that leave every element where it is.
+// Layers whose elements stay in place.
 #ifndef HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
 #define HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
 
@@ -17,7 +17,7 @@ namespace holdfast {
 // For examples of `size` elements.
 std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend);
 
-// Errors: as CreateLayer (create.h).
+// Errors: those of CreateLayer (create.h).
 absl::StatusOr<std::unique_ptr<Layer>> CreateReshape(
     const proto::Layer::Reshape& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend);
@@ -29,7 +29,7 @@ std::unique_ptr<Layer> CreateTanh(absl::Span<const int64_t> shape,
 std::unique_ptr<Layer> CreateSigmoid(absl::Span<const int64_t> shape,
                                      Backend* backend);
 
-// Errors: as CreateLayer (create.h).
+// Errors: those of CreateLayer (create.h).
 absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(
     const proto::Layer::Dropout& config, const std::string& name,
     absl::Span<const int64_t> shape, uint64_t key, Backend* backend);

@@ -7,7 +7,7 @@
 namespace holdfast {
 namespace {
 
-// Along one dimension.
+// The window's positions along one dimension.
 struct Places {
   int64_t count = 0;
   int64_t pad_before = 0;
@@ -40,11 +40,12 @@ absl::StatusOr<Extent> ExtentOf(
     const google::protobuf::RepeatedField<uint32_t>& values, Extent otherwise,
     const char* field, const std::string& name) {
   if (values.size() > 2) {
-    return LayerError(name, field, " is ", values.size(),
-                      " numbers, but must be one, or two, [height, width]");
+    return LayerError(
+        name, field, " is ", values.size(),
+        " numbers, but must be one number or two, [height, width]");
   }
   if (std::find(values.begin(), values.end(), 0) != values.end()) {
-    return LayerError(name, field, " is 0, but must be 1 at least");
+    return LayerError(name, field, " is 0, but must be at least 1");
   }
   if (values.empty()) return otherwise;
   return Extent{values[0], values[values.size() - 1]};

@@ -17,80 +17,83 @@
 
 namespace holdfast {
 
-// Dimensions that the backend takes, and elements of an example.
+// The limit of the dimensions that the backend takes, and of the elements of an
+// example.
 constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
 
-// What a layer may have to know of the pass that it is part of.
+// What a layer may need to know about the pass that it is part of.
 struct Pass {
   // Whether gradients are computed.
   bool training = false;
-  // Of the batch. Stays until the pass is over.
+  // The batch's. Stays valid until the pass is over.
   absl::Span<const int64_t> positions;
-  // What is done to the layer's values before they leave it, if it takes that:
-  // this is added, and then of each the greater of it and 0 is made.
+  // Applied to the layer's output, if the layer takes them: first the addend is
+  // added, then, if `relu`, negative values become 0.
   ConstMatrix addend;
   bool relu = false;
 };
 
-// One function in a Chain, with its part of the variables. Shapes are
-// those of one example; as matrices, tensors have an example per row.
+// One function in a Chain, with its part of the variables. Shapes are those of
+// one example; as matrices, tensors have one example per row.
 //
 // Thread-compatible. Keeps the memory of its results, and takes more only for a
 // larger batch than any before.
 class Layer {
  public:
-  // Takes the gradient of one of the layer's variables, by its place in
-  // variables(), with the variable's elements in row-major order. It stays
-  // until the next Backward(), but what Backend::ReserveFor has made of the
-  // sink's memory is the sink's. The sink may change it, but not the value of a
-  // variable with a moving average.
+  // Takes the gradient of one of the layer's variables, named by its index in
+  // variables(), in row-major order. It stays valid until the next Backward(),
+  // except in the sink's own memory (Backend::ReserveFor), which is the sink's
+  // to manage. The sink may change it, unless it is the value of a variable
+  // that is a moving average.
   using GradientSink = GradientSinkOf<absl::Status, Matrix>;
 
   virtual ~Layer() = default;
 
-  // Declared with "<layer>/" before their names.
+  // Declared to the job with "<layer>/" before their names.
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
 
-  // Whether a pass may have a relu, and an addend: memory is what such
-  // operations wait for, and a layer that goes over its values last anyway does
-  // them by the way.
+  // Whether the layer can apply Pass::relu, and Pass::addend. Such operations
+  // are bound by memory bandwidth, and a layer whose last operation passes over
+  // its output anyway can apply them at no extra cost.
   virtual bool TakesRelu() const { return false; }
   virtual bool TakesAddend() const { return false; }
 
-  // Whether all that it makes of x, and of dy, are products, so that a rounded
-  // copy alone will do.
+  // Whether the layer uses x, and dy, in products only, so that a rounded copy
+  // alone is enough.
   virtual bool TakesFactor() const { return false; }
   virtual bool TakesGradientFactor() const { return false; }
 
-  // Tells whether that is so of the layer that gets y, and of that which gets
-  // dx; by default it is not.
+  // Tells the layer whether the one that takes its y, and the one that takes
+  // its dx, use it in products only. The default is false.
   void TellTakers(bool y_is_factor, bool dx_is_factor) {
     y_is_factor_ = y_is_factor;
     dx_is_factor_ = dx_is_factor;
   }
 
-  // Whether the layer can add dx to a matrix for nothing, as a product does.
+  // Whether the layer can add dx to a matrix at no extra cost, as a product
+  // can.
   virtual bool AddsGradient() const { return false; }
-  // Has it do so in the next Backward(), which returns `sum`; without data,
-  // not.
+  // Makes the next Backward() add dx to `sum` and return it; if `sum` has no
+  // data, it does not.
   void AddGradientTo(Matrix sum) { gradient_sum_ = sum; }
 
-  // The layer's value at `x` [examples, inputs], under `parameters`, one for
-  // each of variables(). [examples, outputs]; it stays until the next
-  // Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the layer's
-  // name, when the pass lacks what the layer needs.
+  // Computes the layer's output [examples, outputs] for `x` [examples, inputs]
+  // under `parameters`, one for each of variables(). It stays valid until the
+  // next Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the
+  // layer's name, when the pass lacks what the layer needs.
   virtual absl::StatusOr<ConstMatrix> Forward(
       const Pass& pass, absl::Span<const ConstMatrix> parameters,
       ConstMatrix x) = 0;
 
-  // The chain rule. From `x` and `y`, of the last Forward(), whose pass was a
-  // training pass and is still under way, and `dy`, the gradient of the mean
-  // loss by y, makes the gradients by the variables, for
-  // `sink` in reverse order of variables() and each as early as possible, and
-  // then, if `want_dx`, that by x, which it returns. dy is that behind a relu,
-  // but before it where the pass had an addend. It may be overwritten, unless
-  // the layer takes an addend. Errors: those of the backend and of `sink`.
+  // The chain rule. `x` and `y` are from the last Forward(), whose pass must be
+  // a training pass that is still under way, and `dy` is the gradient of the
+  // mean loss with respect to y. Computes the gradients of the variables, and
+  // gives them to `sink` in reverse order of variables(), each as early as
+  // possible; then, if `want_dx`, computes and returns the gradient with
+  // respect to x. dy is the gradient after a relu of the pass, but before the
+  // relu if the pass had an addend. It may be overwritten, unless the layer
+  // takes an addend. Errors: those of the backend and of `sink`.
   virtual absl::StatusOr<Matrix> Backward(
       absl::Span<const ConstMatrix> parameters, ConstMatrix x, ConstMatrix y,
       Matrix dy, bool want_dx, GradientSink sink) = 0;
@@ -116,7 +119,7 @@ class Layer {
   Matrix gradient_sum_;
 };
 
-// A layer's variable of float32.
+// Makes a layer's float32 variable.
 inline proto::Variable MakeVariable(std::string name,
                                     absl::Span<const int64_t> shape,
                                     proto::Initializer initializer) {
@@ -129,7 +132,7 @@ inline proto::Variable MakeVariable(std::string name,
   return variable;
 }
 
-// `given`, or by default glorot, uniform.
+// `given`, or by default glorot with a uniform distribution.
 inline proto::Initializer KernelInitializer(bool is_given,
                                             const proto::Initializer& given) {
   if (is_given) return given;
@@ -147,7 +150,7 @@ inline proto::Initializer BiasInitializer(bool is_given,
   return zeros;
 }
 
-// INVALID_ARGUMENT, of the layer `name`: `what` is wrong.
+// INVALID_ARGUMENT: layer `name`, and `what` is wrong.
 template <typename... What>
 absl::Status LayerError(const std::string& name, const What&... what) {
   return absl::InvalidArgumentError(

@@ -12,7 +12,7 @@ namespace {
 constexpr float kDefaultEpsilon = 1e-3f;
 constexpr float kDefaultMomentum = 0.99f;
 
-// Places in variables() of what a normalisation is followed by.
+// Indices in variables() of the scale and offset that follow a normalisation.
 constexpr int kScale = 0;
 constexpr int kOffset = 1;
 
@@ -26,8 +26,8 @@ std::vector<proto::Variable> ScaleAndOffset(const std::string& name,
           MakeVariable(absl::StrCat(name, "/offset"), {channels}, zeros)};
 }
 
-// The values of a vector, or those of a place of an image.
-// Errors: INVALID_ARGUMENT, with the layer's name, when `shape` is neither's.
+// The number of values of a vector, or of a pixel of an image.
+// Errors: INVALID_ARGUMENT, with the layer's name, when `shape` is neither.
 absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
                                    const char* kind, const std::string& name) {
   if (shape.size() == 1) return shape[0];
@@ -36,7 +36,7 @@ absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
   return image->channels;
 }
 
-// x with a row for each `channels` values that lie side by side.
+// x with one row for every `channels` adjacent values.
 template <typename AnyMatrix>
 AnyMatrix ByChannels(AnyMatrix x, int64_t channels) {
   return {x.data, x.size() / channels, channels, x.rounded, x.rounded_alone};
@@ -133,7 +133,8 @@ class BatchNorm final : public Layer {
         {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
         ByChannels(pass.addend, channels_), pass.relu,
         ByChannels(*y, channels_));
-    // What comes before an addend's relu is known to who gave the addend.
+    // With an addend, the layer that gave the addend applies the relu's
+    // gradient.
     relu_ = pass.relu && pass.addend.data == nullptr;
     return *y;
   }
@@ -153,7 +154,8 @@ class BatchNorm final : public Layer {
     }
     const Matrix dscale = scale_gradient_.View(1, channels_);
     const Matrix doffset = offset_gradient_.View(1, channels_);
-    // Who takes y has been here, and dy is to stay.
+    // The layers that take y have run already, so its memory is free; dy must
+    // stay unchanged.
     const absl::StatusOr<Matrix> dx =
         backend_->ReserveFactor(dy.rows, dy.cols, dx_is_factor(), &output_);
     if (!dx.ok()) return dx.status();
@@ -170,18 +172,19 @@ class BatchNorm final : public Layer {
     return *dx;
   }
 
-  // Places in variables(), beside those of ScaleAndOffset.
+  // Indices in variables(), besides those of ScaleAndOffset.
   static constexpr int kMovingMean = 2;
   static constexpr int kMovingVariance = 3;
 
  private:
   const int64_t channels_;
   const float epsilon_;
-  // Of the pass under way: whether dy is behind a relu of this layer.
+  // In the pass under way, whether dy is the gradient after a relu of this
+  // layer.
   bool relu_ = false;
-  // In the backward pass, dx.
+  // y in the forward pass, dx in the backward pass.
   DeviceBuffer output_;
-  // Of the batch of the last training pass.
+  // From the batch of the last training pass.
   DeviceBuffer mean_;
   DeviceBuffer variance_;
   DeviceBuffer scale_gradient_;
@@ -190,10 +193,10 @@ class BatchNorm final : public Layer {
 
 // Errors: INVALID_ARGUMENT, with the layer's name, when it is out of range.
 absl::Status CheckEpsilon(float epsilon, const std::string& name) {
-  // Not a number is wrong too.
+  // Written so that NaN is an error too.
   if (epsilon > 0 && epsilon <= 1) return absl::OkStatus();
   return LayerError(name, "epsilon is ", epsilon,
-                    ", but must be above 0, to 1");
+                    ", but must be above 0 and at most 1");
 }
 
 }  // namespace
@@ -202,7 +205,7 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
     const proto::Layer::BatchNorm& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
   const auto channels = ChannelsOf(
-      input_shape, "a batch_norm layer, where it does not take vectors,", name);
+      input_shape, "a batch_norm layer, unless it takes vectors,", name);
   if (!channels.ok()) return channels.status();
   const float epsilon =
       config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;
@@ -210,13 +213,13 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
   if (!status.ok()) return status;
   const float momentum =
       config.has_momentum() ? config.momentum() : kDefaultMomentum;
-  // Not a number is wrong too.
+  // Written so that NaN is an error too.
   if (!(momentum >= 0 && momentum < 1)) {
     return LayerError(name, "momentum is ", momentum,
-                      ", but must be 0 to below 1");
+                      ", but must be at least 0 and below 1");
   }
   std::vector<proto::Variable> variables = ScaleAndOffset(name, *channels);
-  // First values as those of the offset and of the scale.
+  // They have the initial values of the offset and of the scale.
   for (const auto& [moving, like] : {std::pair("/moving_mean", kOffset),
                                      std::pair("/moving_variance", kScale)}) {
     proto::Variable variable = variables[like];
@@ -232,12 +235,12 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateLayerNorm(
     const proto::Layer::LayerNorm& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
   const auto channels = ChannelsOf(
-      input_shape, "a layer_norm layer, where it does not take vectors,", name);
+      input_shape, "a layer_norm layer, unless it takes vectors,", name);
   if (!channels.ok()) return channels.status();
   if (*channels == 1) {
     return LayerError(name,
                       "a layer_norm layer normalises over the channels, but "
-                      "its input has one: it would make 0 of everything");
+                      "its input has only one: every value would become 0");
   }
   const float epsilon =
       config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;

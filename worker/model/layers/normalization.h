@@ -13,7 +13,7 @@
 
 namespace holdfast {
 
-// Errors: as CreateLayer (create.h).
+// Errors: those of CreateLayer (create.h).
 absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
     const proto::Layer::BatchNorm& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend);

@@ -7,7 +7,7 @@
 namespace holdfast {
 namespace {
 
-// A function of what a window sees at each of its places.
+// A function of the pixels that a window sees at each position.
 class Pool : public Layer {
  public:
   Pool(Backend* backend, const Window& window, std::vector<int64_t> shape)
@@ -75,7 +75,7 @@ class AveragePool final : public Pool {
   }
 };
 
-// Of a kind of pooling, whose configs are alike.
+// Creates a pooling layer of any kind; their configs have the same fields.
 template <typename PoolKind, typename Config>
 absl::StatusOr<std::unique_ptr<Layer>> CreatePool(
     const Config& config, const char* kind, const std::string& name,

@@ -92,7 +92,7 @@ class Residual final : public Layer {
 
   const std::unique_ptr<Chain> body_;
   const std::unique_ptr<Chain> shortcut_;
-  // Of the pass under way.
+  // Whether the pass under way has a relu.
   bool relu_ = false;
   DeviceBuffer output_;
   DeviceBuffer shortcut_gradient_;
@@ -113,10 +113,11 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateResidual(
   if ((*body)->output_shape() != (*shortcut)->output_shape()) {
     return LayerError(
         name, "its layers make the shape ",
-        ShapeString((*body)->output_shape()), " of ", ShapeString(input_shape),
-        ", its shortcut ", ShapeString((*shortcut)->output_shape()),
-        "; they must be the same: as shortcut, a conv2d with kernel_size: 1 "
-        "may change channels, and with a stride places");
+        ShapeString((*body)->output_shape()), " from ",
+        ShapeString(input_shape), ", its shortcut ",
+        ShapeString((*shortcut)->output_shape()),
+        "; they must be the same: as a shortcut, a conv2d with kernel_size: 1 "
+        "can change the channels, and with a stride the size");
   }
   std::vector<proto::Variable> variables = (*body)->variables();
   variables.insert(variables.end(), (*shortcut)->variables().begin(),
