@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For check.sh and tls.sh: what a job's kustomization.yaml says.
 
 # read_job_folder PROGRAM FOLDER sets namespace, num_ps and num_workers, or says what is wrong

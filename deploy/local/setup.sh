@@ -1,9 +1,12 @@
 #!/bin/bash
-# Installs what the build needs on Debian 12. Does nothing, at once, when all of
-# it is there. Messages go to stderr.
+# Installs what the build needs on Debian 12, and the packages that are named. Does
+# nothing, at once, when all of it is there. Messages go to stderr.
+#
+#   deploy/local/setup.sh [PACKAGE...]
 set -euo pipefail
 
 readonly packages=(
+  "$@"
   bazel-bootstrap
   clang-14 # the fuzzers of common/rpc and common/data, as is libclang-rt-14-dev
   cmake # bazel/portable, as is dpkg-dev

@@ -31,7 +31,7 @@ readonly targets=(
 )
 # The libraries lie beside the programs. DT_RPATH, unlike DT_RUNPATH, is searched
 # for the libraries' own libraries too, and for what is loaded later.
-flags=(--linkopt=-Wl,--disable-new-dtags '--linkopt=-Wl,-rpath,$ORIGIN' --strip=always)
+flags=('--linkopt=-Wl,--disable-new-dtags' '--linkopt=-Wl,-rpath,$ORIGIN' --strip=always)
 /usr/bin/bazel build "$@" "${flags[@]}" "${targets[@]}" >&2
 bin="$(/usr/bin/bazel info "$@" "${flags[@]}" bazel-bin 2>/dev/null)"
 
@@ -74,6 +74,7 @@ called="$(comm -12 \
 # that of the plainest, which runs on all.
 readonly old_cores=(ATOM BARCELONA BOBCAT BULLDOZER CORE2 DUNNINGTON EXCAVATOR NANO OPTERON
   OPTERON_SSE3 PENRYN PILEDRIVER STEAMROLLER)
+# shellcheck disable=SC2046 # one word for each core and function
 gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
   $(printf -- '-Wl,--defsym,gotoblas_%s=gotoblas_PRESCOTT ' "${old_cores[@]}") \
   $(sed 's/^/-Wl,-u,/' <<<"$called") \
