@@ -23,7 +23,7 @@ namespace holdfast {
 // Few threads should wait inside gRPC, on this queue or on others: one of them
 // watches all sockets of the process, and hands them over to the next before it
 // looks at what arrived. A call of 16 bytes takes 45 us when one thread waits
-// on either side, 100 us when two do (docs/performance.md). So blocking stubs
+// on either side, 100 us when two do (docs/reports/wire.md). So blocking stubs
 // and gRPC's callback API, which wait in threads of their own, are only for
 // short calls. A waiting thread polls briefly before it sleeps, if that has
 // been worthwhile (busy_poll.h).

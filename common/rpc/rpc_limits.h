@@ -24,7 +24,7 @@ inline constexpr uint64_t kMaxPullBytes = uint64_t{12} << 20;
 
 // Minimum size of a range that is lent to a neighbor
 // (docs/protocol/same_host.md), in bytes. Sending a smaller one costs less
-// (docs/performance.md, "On one host").
+// (docs/reports/wire.md, "Small tensors on one host").
 inline constexpr uint64_t kMinLentBytes = 64 << 10;
 
 // The longest time that a server parks a call, whatever the caller asks for.

@@ -11,6 +11,7 @@ if (($# != 1)); then
   sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
   exit 2
 fi
+# shellcheck source=deploy/k8s/job_folder.sh
 source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
 read_job_folder check "$1"
 job="$1/job.textproto"

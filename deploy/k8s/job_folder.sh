@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For check.sh and tls.sh: reads a job's kustomization.yaml.
 
 # read_job_folder PROGRAM FOLDER sets namespace, num_ps and num_workers, or prints an error and

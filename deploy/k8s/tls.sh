@@ -19,6 +19,7 @@ folder="$1"
 by_cert_manager=false
 if (($# == 2)) && [[ "$2" == --cert-manager ]]; then by_cert_manager=true; elif (($# > 1)); then usage; fi
 job="$folder/kustomization.yaml"
+# shellcheck source=deploy/k8s/job_folder.sh
 source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
 read_job_folder tls "$folder"
 training="$namespace"
@@ -103,15 +104,15 @@ cluster() {
 patch() {
   local role="$1" count="$2" of="$3" container="$4" i
   local place="/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)"
-  local list=args entry="--tls_dir=$place"
+  local field=args entry="--tls_dir=$place"
   if [[ "$role" == worker ]] && uses script; then
-    list=env entry="{name: HOLDFAST_TLS_DIR, value: $place}"
+    field=env entry="{name: HOLDFAST_TLS_DIR, value: $place}"
   fi
   cat <<END
   - target: {kind: Job, name: $of}
     patch: |
       - op: add
-        path: /spec/template/spec/containers/$container/$list/-
+        path: /spec/template/spec/containers/$container/$field/-
         value: $entry
       - op: add
         path: /spec/template/spec/containers/$container/volumeMounts/-

@@ -1,9 +1,12 @@
 #!/bin/bash
-# Installs what the build needs on Debian 12. Returns at once if everything is installed. Messages
-# go to stderr.
+# Installs what the build needs on Debian 12, and the packages that are named. Returns at once if
+# everything is installed. Messages go to stderr.
+#
+#   deploy/local/setup.sh [PACKAGE...]
 set -euo pipefail
 
 readonly packages=(
+  "$@"
   bazel-bootstrap
   clang-14 # for the fuzzers of common/rpc and common/data, like libclang-rt-14-dev
   cmake # for bazel/portable, like dpkg-dev

@@ -48,16 +48,7 @@ wanted() { [[ -z "$only" || ",$only," == *",$1,"* ]]; }
 # apt_install PACKAGE...: installs Debian packages; on failure, prints a message
 # and returns nonzero.
 apt_install() {
-  local installed
-  installed="$(dpkg-query --show --showformat='${db:Status-Status}\n' "$@" 2>/dev/null |
-    grep --count --line-regexp installed)" || true
-  ((installed < $#)) || return 0
-  say "installing $*"
-  local as_root=()
-  ((EUID == 0)) || as_root=(sudo)
-  "${as_root[@]}" apt-get -qq update </dev/null >&2 || true
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
-    --no-install-recommends "$@" </dev/null >&2 || {
+  deploy/local/setup.sh "$@" || {
     say "cannot install $*"
     return 1
   }

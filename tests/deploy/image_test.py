@@ -7,48 +7,23 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
-import urllib.request
 
+import debian
 import manifests
 
 _PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
 _WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
-_SUITE = "bookworm"
 _UID = 10001
 # As in the pods of deploy/k8s, everything except /tmp is read-only.
 _TRAIN = "cd /tmp && holdfast local --job=/job/job.textproto --run_dir=/tmp/run --ps=1 --workers=1"
 
 
-def _mirror():
-    """The Debian mirror of this machine's apt."""
-    done = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)"],
-        capture_output=True, text=True, check=True,
-    )
-    for line in done.stdout.splitlines():
-        site, release = line.rsplit(" ", 1)
-        if release.startswith(_SUITE):
-            return site
-    raise OSError(f"apt has no source for {_SUITE}")
-
-
 def _why_not():
-    if os.geteuid() != 0:
-        return "containers and debootstrap need root"
-    for program in ("buildah", "debootstrap"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
     if not os.path.exists(os.path.join(_PROGRAMS, "tanh_worker")):
         return "HOLDFAST_PROGRAMS does not name the folder of the programs"
-    try:
-        with urllib.request.urlopen(f"{_mirror()}/dists/{_SUITE}/Release", timeout=20):
-            pass
-    except (OSError, subprocess.CalledProcessError) as error:
-        return f"Debian's packages are out of reach: {error}"
-    return None
+    return debian.why_not("buildah")
 
 
 @unittest.skipIf(_why_not(), str(_why_not()))
@@ -57,17 +32,8 @@ class ImageTest(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="holdfast-image-")
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def run_command(self, *words, **options):
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **options
-        )
-        self.assertEqual(
-            done.returncode, 0, f"{' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        )
-        return done.stdout.strip()
-
     def buildah(self, *words):
-        return self.run_command(
+        return debian.run(
             "buildah", "--storage-driver", "vfs", "--root", f"{self.folder}/images", "--runroot",
             f"{self.folder}/run", *words
         )
@@ -75,8 +41,7 @@ class ImageTest(unittest.TestCase):
     def make_base(self, *packages):
         """Makes a minimal image of Debian, with this machine's package source."""
         root = os.path.join(self.folder, "debian")
-        include = [f"--include={','.join(packages)}"] if packages else []
-        self.run_command("debootstrap", "--variant=minbase", *include, _SUITE, root, _mirror())
+        debian.bootstrap(root, *packages)
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, root, "/")
         # Debian's pip refuses to change the system's Python; everything that it needs is in the
@@ -95,7 +60,7 @@ class ImageTest(unittest.TestCase):
         context = os.path.join(self.folder, "context")
         os.makedirs(f"{context}/dist")
         shutil.copy(_WHEEL, f"{context}/dist")
-        self.run_command(
+        debian.run(
             "/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps",
             "--disable-pip-version-check", "--dest", f"{context}/dist", "numpy==2.2.6",
         )
@@ -159,7 +124,7 @@ class ImageTest(unittest.TestCase):
         # see this environment: OPENBLAS_CORETYPE would give another CPU's digest.
         root = self.buildah("mount", container)
         os.makedirs(f"{root}/job", exist_ok=True)
-        again = self.run_command(
+        again = debian.run(
             "unshare", "--mount", "--propagation", "private", "/bin/bash", "-ec",
             f"""mount --bind {root} {root}
             mount --bind {job} {root}/job

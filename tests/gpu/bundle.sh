@@ -33,7 +33,7 @@ readonly targets=(
 # The libraries are in the programs' folder. DT_RPATH, unlike DT_RUNPATH, is
 # also searched for the libraries' own libraries, and for libraries that are
 # loaded later.
-flags=(--linkopt=-Wl,--disable-new-dtags '--linkopt=-Wl,-rpath,$ORIGIN' --strip=always)
+flags=('--linkopt=-Wl,--disable-new-dtags' '--linkopt=-Wl,-rpath,$ORIGIN' --strip=always)
 /usr/bin/bazel build "$@" "${flags[@]}" "${targets[@]}" >&2
 bin="$(/usr/bin/bazel info "$@" "${flags[@]}" bazel-bin 2>/dev/null)"
 
@@ -78,6 +78,7 @@ called="$(comm -12 \
 # with such a GPU get the plainest code, which runs on all.
 readonly old_cores=(ATOM BARCELONA BOBCAT BULLDOZER CORE2 DUNNINGTON EXCAVATOR NANO OPTERON
   OPTERON_SSE3 PENRYN PILEDRIVER STEAMROLLER)
+# shellcheck disable=SC2046 # one word for each core and function
 gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
   $(printf -- '-Wl,--defsym,gotoblas_%s=gotoblas_PRESCOTT ' "${old_cores[@]}") \
   $(sed 's/^/-Wl,-u,/' <<<"$called") \

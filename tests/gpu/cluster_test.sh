@@ -8,7 +8,8 @@
 #   cluster_test.sh FILE...     the programs and the job files
 set -euo pipefail
 
-readonly scratch="$(mktemp -d)"
+scratch="$(mktemp -d)"
+readonly scratch
 trap 'rm -rf "$scratch"' EXIT
 if (($# == 1)); then
   folder="$(cd "$1" && pwd -P)"

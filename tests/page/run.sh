@@ -9,19 +9,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-deploy/local/setup.sh
-missing=()
-for package in chromium chromium-driver fonts-dejavu-core libnss3-tools; do
-  dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i ' ||
-    missing+=("$package")
-done
-if ((${#missing[@]} > 0)); then
-  as_root=(env DEBIAN_FRONTEND=noninteractive)
-  ((EUID == 0)) || as_root=(sudo "${as_root[@]}")
-  apt=("${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=600)
-  "${apt[@]}" update
-  "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" >&2
-fi
+deploy/local/setup.sh chromium chromium-driver fonts-dejavu-core libnss3-tools
 python="$(tests/python/environment.sh tests/page/requirements.txt)/bin/python3"
 /usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker //tests/slow_worker >&2
 PYTHONDONTWRITEBYTECODE=1 "$python" tests/run_unittests.py tests/page "$@"

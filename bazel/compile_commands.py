@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes compile_commands.json at the repository's root, for clangd and clang-tidy.
+
+    bazel/compile_commands.py [targets; default //...]
+
+The commands are those of Bazel's compile actions, of the configuration without further flags. Headers
+that are generated (*.pb.h) are found once they have been built.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What GCC knows and clang does not.
+_GCC_ONLY = re.compile(r"^-(fno-canonical-system-headers|Wunused-but-set-parameter|Wno-free-nonheap-object)$")
+
+
+def bazel(*words):
+    return subprocess.run(
+        ["/usr/bin/bazel", *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
+    ).stdout
+
+
+def main():
+    targets = sys.argv[1:] or ["//..."]
+    query = f'mnemonic("CppCompile", deps({" + ".join(targets)}))'
+    graph = json.loads(bazel("aquery", "--output=jsonproto", "--noshow_progress", query))
+    # The folder in which bazel-out and external are.
+    directory = bazel("info", "execution_root").decode().strip()
+    commands = {}
+    for action in graph["actions"]:
+        arguments = [word for word in action["arguments"] if not _GCC_ONLY.match(word)]
+        source = arguments[arguments.index("-c") + 1]
+        if source.startswith(("bazel-out/", "external/")):
+            continue
+        path = os.path.join(ROOT, source)
+        arguments[arguments.index("-c") + 1] = path
+        commands[path] = {"directory": directory, "file": path, "arguments": arguments}
+    with open(os.path.join(ROOT, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump([commands[path] for path in sorted(commands)], file, indent=1)
+        file.write("\n")
+    print(f"{len(commands)} files", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
