@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Local definitions of repositories that Bazel would otherwise download.
 
 Bazel 4 requires these three repositories for every C++ build and test, and

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """cc_library, cc_binary and cc_test as Holdfast uses them.
 
 All C++ targets of Holdfast are declared with these macros, so that warnings,

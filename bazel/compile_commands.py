@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes compile_commands.json at the repository's root, for clangd and clang-tidy.
 
     bazel/compile_commands.py [targets; default //...]

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rules for CUDA code, and for code that depends on the presence of a CUDA
 toolkit.
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """@cuda: the CUDA toolkit, if there is one.
 
 @cuda//:headers    of CUDA and cuBLAS.

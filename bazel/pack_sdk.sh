@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs the files listed in a manifest of cc_sdk (sdk.bzl).
 #
 #   pack_sdk.sh MANIFEST TAR

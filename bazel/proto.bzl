@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast_proto_library: C++ code for .proto files by the system's protoc."""
 
 def _sources_label(label):

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Packs a library of Holdfast for programs that are built without Bazel.
 
     load("//bazel:sdk.bzl", "cc_sdk")

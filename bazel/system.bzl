@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Libraries of the operating system as Bazel targets.
 
 @system//:<library>  one target for each entry of _LIBRARIES below, and the two

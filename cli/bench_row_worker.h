@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_CLI_BENCH_ROW_WORKER_H_
 #define HOLDFAST_CLI_BENCH_ROW_WORKER_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast checkpoint` with delta checkpoints of tables.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_CLI_CLUSTER_ADDRESS_H_
 #define HOLDFAST_CLI_CLUSTER_ADDRESS_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The display of a running job on a terminal: text made only from the
 // coordinator's messages. `holdfast status` prints all of it, `holdfast top`
 // what fits on the screen.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Scripts take the place of the daemons. tests/local/ has tests with real ones.
 #include "cli/local_run.h"
 

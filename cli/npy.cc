@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/npy.h"
 
 #include "absl/status/statusor.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Common functions for writing NumPy files. Private to holdfast checkpoint.
 #ifndef HOLDFAST_CLI_NPY_H_
 #define HOLDFAST_CLI_NPY_H_

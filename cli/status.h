@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commands that show a running job without changing it. `args` follow the
 // subcommand; each returns the exit code.
 #ifndef HOLDFAST_CLI_STATUS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Formats values for people in the output of `holdfast`.
 #ifndef HOLDFAST_CLI_UNITS_H_
 #define HOLDFAST_CLI_UNITS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The whole client in one thread, over a transport that is operated by hand.
 #include "client/client.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Gradients and values that are sent with an encoding.
 
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Push::Contribute with values to pull: in one call, and in several.
 
 #include <algorithm>

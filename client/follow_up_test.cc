@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a push is made to count: by its offer, or by its application.
 #include "client/follow_up.h"
 

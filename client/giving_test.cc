@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // First values on their way from a client to the shards.
 #include "client/giving.h"
 

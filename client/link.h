@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_CLIENT_LINK_H_
 #define HOLDFAST_CLIENT_LINK_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parts that were planned to be lent to a ps of this host, are larger than a
 // message, and cannot be lent after all are sent in smaller parts
 // (docs/protocol/same_host.md, "What is lent").

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Receipts of shards that a worker passes on, and ps that hold nothing of a
 // push.
 #include <map>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // [G6] A client's behavior when the job rolls back to an earlier state, and
 // when ps and coordinator come and go.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker's work on the ids of a batch: 65,536 out of 10 million, drawn from a
 // Zipf distribution with exponent 1.05, of which some 26,000 are unique. Ids
 // are permuted, so that the frequent ones are not the small ones.

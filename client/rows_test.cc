@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of embedding tables: how they are split by ps and into messages, sent
 // and read.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Variables in several slices, as the user sees them: whole.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pulls that read rows of embedding tables.
 #include <cstdint>
 #include <memory>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pushes with rows of embedding tables, and the values that follow them.
 #include <algorithm>
 #include <cstdint>

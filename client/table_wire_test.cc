@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of embedding tables, between a client and puppets over gRPC.
 #include <cstdint>
 #include <cstring>

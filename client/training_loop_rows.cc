@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of a training loop that handles rows of embedding tables.
 #include <algorithm>
 #include <utility>

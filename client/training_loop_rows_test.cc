@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of embedding tables in the turns of a TrainingLoop. A pull of the fake
 // cluster fills rows with the version.
 

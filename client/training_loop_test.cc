@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // worker/trainer/training_loop_parity_test.cc shows that its calls are those of
 // the C++ worker.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Waits in portions, and waits that the caller ends.
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "client/wire.h"
 
 #include <grpcpp/alarm.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the images of shapes.textproto: small discs and squares, red and blue.
 
     examples/shapes.py FOLDER [--train=240] [--test=80]

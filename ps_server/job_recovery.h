@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What ps 0 recovers from a job's checkpoint directory when it starts.
 #ifndef HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
 #define HOLDFAST_PS_SERVER_JOB_RECOVERY_H_

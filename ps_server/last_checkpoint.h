@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The checkpoint that a ps asks for before it stops.
 #ifndef HOLDFAST_PS_SERVER_LAST_CHECKPOINT_H_
 #define HOLDFAST_PS_SERVER_LAST_CHECKPOINT_H_

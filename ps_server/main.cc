@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ps daemon: flags -> Server::Options -> Start -> Wait.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_MEMBERSHIP_H_
 #define HOLDFAST_PS_SERVER_MEMBERSHIP_H_
 

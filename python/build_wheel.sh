@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the wheel: one for every Python from 3.10 on, with the library,
 # ps_server, ps_worker and holdfast, which require only glibc from the system.
 # The same sources give the same bytes.
@@ -19,7 +20,7 @@ for argument in "$@"; do
     --out=?*) out="${argument#*=}" ;;
     --binaries=?*) binaries="${argument#*=}" ;;
     *)
-      sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+      sed -n '3,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
       exit 2
       ;;
   esac

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks style and types of the Python files here. Needs ruff, mypy and NumPy,
 # in the versions that tests/python/ installs:
 #   PATH=VENV/bin:$PATH python/check.sh

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Puts the library and the programs built by Bazel into the wheel."""
 
 from __future__ import annotations

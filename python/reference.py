@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Generates docs/python/reference.md from the package's docstrings.
 
 python3 reference.py FILE            writes it

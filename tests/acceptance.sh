@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests that take too long for tests/run.sh: the accuracies, digests
 # and late starters that the examples promise, on real data. The last line of
 # output is "N passed, N failed".

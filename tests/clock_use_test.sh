@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that no code reads the date, or waits for one, except through
 # common/base/clock.h: everything else uses the steady clock. Exempt are the
 # files that implement this, those that replace functions of Abseil or the C

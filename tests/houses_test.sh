@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks which files may include which (docs/architecture.md, "Houses"), and that
 # no two headers give the same name to different things. Bazel's visibility
 # enforces this between targets, but not for headers of the system's libraries.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every relative link of a Markdown file leads to a file or folder, and its anchor to a heading there."""
 
 import os

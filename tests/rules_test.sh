@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that each rule in the tables of docs/protocol/recovery.md and tables.md
 # has a test, whose name ends with the label of the rule, in each file that the
 # table names; and that no test ends with the label of a rule that is in no

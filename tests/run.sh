@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds everything and runs all tests except those tagged "manual". The last
 # line of output is "N passed, N failed", in test cases.
 #

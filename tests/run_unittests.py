@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs the tests of a folder, counts them, and gives the reason for each skipped one.
 
     run_unittests.py FOLDER [names of tests, as for unittest; default: all]

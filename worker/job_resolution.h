@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_WORKER_JOB_RESOLUTION_H_
 #define HOLDFAST_WORKER_JOB_RESOLUTION_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a worker serves over HTTP: probes and metrics.
 #ifndef HOLDFAST_WORKER_WORKER_HTTP_H_
 #define HOLDFAST_WORKER_WORKER_HTTP_H_

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the static, position-independent archives that --config=portable links
 # and that Debian does not have, and prints the folder that holds them.
 #

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """@portable//:archives: all libraries except glibc's, as static archives.
 
 With --config=portable these replace the libraries of bazel/system.bzl: the

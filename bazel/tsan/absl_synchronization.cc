@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells ThreadSanitizer about the order that Abseil's locks establish.
 //
 // Debian's libabsl is not built with ThreadSanitizer, which therefore sees

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tells ThreadSanitizer that handing a tag to gRPC happens before the tag comes
 // back: libgrpc passes tags from thread to thread without a lock that
 // bazel/tsan/absl_synchronization.cc would see. Callbacks of calls are covered

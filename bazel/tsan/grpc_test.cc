@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
 #include <gtest/gtest.h>

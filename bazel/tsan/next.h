@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The function that the dynamic linker would have chosen without the override.
 #ifndef HOLDFAST_BAZEL_TSAN_NEXT_H_
 #define HOLDFAST_BAZEL_TSAN_NEXT_H_

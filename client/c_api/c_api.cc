@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The functions of holdfast.h: each looks up its handle, checks its arguments,
 // and makes one call.
 

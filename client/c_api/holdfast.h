@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Holdfast in C: training on variables that a cluster of parameter servers
  * holds.
  *

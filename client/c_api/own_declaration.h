@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_CLIENT_C_API_OWN_DECLARATION_H_
 #define HOLDFAST_CLIENT_C_API_OWN_DECLARATION_H_
 

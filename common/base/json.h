@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // JSON as printed by our programs.
 #ifndef HOLDFAST_COMMON_BASE_JSON_H_
 #define HOLDFAST_COMMON_BASE_JSON_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Exponentials and logarithms whose bits are the same on every machine: they
 // use only sums, products and quotients in double, whose rounding IEEE 754
 // defines. The results of math libraries differ between versions and between

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // SHA-256 (FIPS 180-4), computed by OpenSSL.
 //
 // Thread-compatible. Data may be added in any number of pieces; the digest

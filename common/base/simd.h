@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Loops that are compiled for several kinds of CPU.
 #ifndef HOLDFAST_COMMON_BASE_SIMD_H_
 #define HOLDFAST_COMMON_BASE_SIMD_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Makes Abseil's timed waits follow the steady clock in every program that this
 // file is linked into: our waits and also gRPC's, whose timers (deadlines of
 // calls, alarms, keepalive) are such waits.

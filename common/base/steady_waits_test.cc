@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Watches, at the system calls, how the threads of a program that uses Abseil
 // and gRPC wait: never for a date.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_BASE_THREAD_POOL_H_
 #define HOLDFAST_COMMON_BASE_THREAD_POOL_H_
 

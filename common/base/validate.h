@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks messages of proto/ against their rules.
 //
 // The rules for a single field are options of the field in the proto file

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Small checkpoints for tests.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_CHECKPOINT_TESTING_H_
 #define HOLDFAST_COMMON_CHECKPOINT_CHECKPOINT_TESTING_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A crash, a full disk or a failing one leaves a checkpoint directory in the
 // state before or the state after, and never in another one or a mixture.
 #include <cstdint>

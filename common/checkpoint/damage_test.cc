@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Any change of the written bytes is detected.
 #include <cstdint>
 #include <functional>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures seconds and rate of saving and loading 256 MiB as one data file,
 // compared with writing the same bytes by write and fsync, and reading them by
 // pread, in the same folder.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Definitions shared by the writer and the reader of data files
 // (docs/formats/checkpoint.md). Private to the library.
 #ifndef HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_

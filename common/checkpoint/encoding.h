@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Encodings common to the files of a checkpoint directory
 // (docs/formats/checkpoint.md): a magic, little-endian numbers, and messages
 // with a CRC32C. Private to the library.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Directories that were written once and are kept in the tree can be read, and
 // what is written is identical to the byte: later programs must read these
 // files.

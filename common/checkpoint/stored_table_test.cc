@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of embedding tables in data files: they are read as written, whichever
 // file has them, and damaged or inconsistent files are detected.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tables whose rows are spread over a chain of checkpoints are read correctly,
 // and chains that do not fit are detected.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parts of a job file that are determined from its training set (docs/data.md,
 // "Computed by the chief"): fields that are `computed`, and the classes of
 // image folders if they are not named.

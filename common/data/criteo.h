@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The layout of the Criteo data sets (docs/data.md, "Criteo").
 #ifndef HOLDFAST_COMMON_DATA_CRITEO_H_
 #define HOLDFAST_COMMON_DATA_CRITEO_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the rows per second of a CSV file of 200,000 rows with ten numbers,
 // two categories and a label: parsed as when a worker starts, by one thread and
 // by several, and read as examples. tests/benchmark/csv_pandas.py compares it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_
 #define HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data/data_digest.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Functions over the files that the data set of a job file names. Pure
 // functions.
 #ifndef HOLDFAST_COMMON_DATA_DATA_FILES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A libFuzzer target: the reader accepts or refuses any bytes of a data file,
 // and what it accepts conforms to the format. Run by data_fuzz_test.sh:
 //

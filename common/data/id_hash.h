@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hashes texts to ids of rows of embedding tables: docs/data.md, "Ids".
 //
 // The results depend only on the bytes and are the same on every machine and in

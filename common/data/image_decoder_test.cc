@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data/image_decoder.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data/in_order.h"
 
 #include <gmock/gmock.h>

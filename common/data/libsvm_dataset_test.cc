@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data/libsvm_dataset.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parses numbers of text files. Pure functions.
 #ifndef HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
 #define HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures how fast TFRecord files are opened, which reads and validates all of
 // their records, and how fast examples are then read from them: images as raw
 // bytes, tables with one number per feature, vectors of floats, and photographs

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Measures how fast tf.data parses the files of tfrecord_benchmark.cc on one core; compare with the
 column CPU of that benchmark.
 

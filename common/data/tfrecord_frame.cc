@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data/tfrecord_frame.h"
 
 #include "common/checkpoint/crc32c.h"

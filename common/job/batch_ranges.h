@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which positions of the training stream (example_order.h) make up a batch.
 //
 // The stream, over n examples, is cut into consecutive batches of B examples:

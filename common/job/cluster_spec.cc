@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/job/cluster_spec.h"
 
 #include <arpa/inet.h>

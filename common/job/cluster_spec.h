@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The tasks of a cluster and their addresses, in the forms that TensorFlow's
 // users know.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a job's pushes become steps, how many workers it may have, and how its
 // examples are assigned: the defaults of these fields, and the rules between
 // them. A job file and a declaration have the same fields; the job file's

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a worker's declaration differs from the existing one.
 //
 // Pure functions; safe from any thread.

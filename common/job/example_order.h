@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The order in which training visits the examples.
 //
 // The training stream is the data set repeated: position p is in epoch p / n,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // First values that the declaring worker provides (proto::Initializer.Given).
 //
 // A variable's values have a digest for each range of kGivenRange elements

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rules between the fields of a job's `data`.
 #ifndef HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_
 #define HOLDFAST_COMMON_JOB_JOB_DATA_RULES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The job file: what is trained, on which data, and how; a textproto of
 // proto/job.proto. docs/job_file.md describes it with examples.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/job/loss_watch.h"
 
 #include <limits>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which changes are allowed when a job continues from its checkpoints with an
 // edited job file or script (docs/protocol/recovery.md, "With another job
 // file").

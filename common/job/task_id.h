@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The name of a task in a cluster: a job and an index within the job.
 #ifndef HOLDFAST_COMMON_JOB_TASK_ID_H_
 #define HOLDFAST_COMMON_JOB_TASK_ID_H_

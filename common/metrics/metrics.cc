@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/metrics/metrics.h"
 
 #include <prometheus/client_metric.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/metrics/process_metrics.h"
 
 #include "common/process/version.h"

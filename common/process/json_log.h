@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The log as JSON, for systems that collect logs: one object per line, such as
 //
 //   {"time":"2024-05-17T10:00:00.123456Z","severity":"WARNING",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_PROCESS_LOG_EVENT_H_
 #define HOLDFAST_COMMON_PROCESS_LOG_EVENT_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How much of its machine a process may use; in a container, the container's
 // limits.
 #ifndef HOLDFAST_COMMON_PROCESS_MACHINE_LIMITS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_PROCESS_WATCHDOG_H_
 #define HOLDFAST_COMMON_PROCESS_WATCHDOG_H_
 

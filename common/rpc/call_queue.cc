@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/call_queue.h"
 
 #include <grpcpp/alarm.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/channel.h"
 
 #include <grpcpp/create_channel.h>

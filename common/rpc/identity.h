@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_RPC_IDENTITY_H_
 #define HOLDFAST_COMMON_RPC_IDENTITY_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts messages without tensors to and from gRPC's byte buffers;
 // tensor_codec.h does so for messages with tensors.
 #ifndef HOLDFAST_COMMON_RPC_MESSAGE_BYTES_H_

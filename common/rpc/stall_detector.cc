@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/stall_detector.h"
 
 #include <sys/timerfd.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Converts messages with tensors to and from the bytes of a call
 // (docs/formats/wire.md). The encoding is that of the generated code, but the
 // elements of tensors are neither copied when they are sent nor when they are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/tensor_codec_check.h"
 
 #include <grpcpp/support/slice.h>

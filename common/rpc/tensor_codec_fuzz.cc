@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A libFuzzer target: for any bytes, the codec must agree with the generated
 // code (tensor_codec_check.h). Run by tensor_codec_fuzz_test.sh.
 //

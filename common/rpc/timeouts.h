@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How long a job waits: the values of its Timeouts, and their defaults.
 //
 // Pure functions; safe from any thread.

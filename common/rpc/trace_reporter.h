@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_COMMON_RPC_TRACE_REPORTER_H_
 #define HOLDFAST_COMMON_RPC_TRACE_REPORTER_H_
 

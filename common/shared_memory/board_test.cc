@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/shared_memory/board.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The encodings of elements on the wire (docs/formats/wire.md).
 //
 // Pure functions, safe from any thread. The bits are the same on all CPUs.

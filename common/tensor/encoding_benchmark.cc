@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the rates of common/tensor/encoding.h, in GB of float32 per second,
 // and that of memcpy for comparison: for a gradient of 64 MB in ranges of 4
 // MiB, as in a push; and the same with only the instructions that every CPU of

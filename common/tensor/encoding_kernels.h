@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The inner loops of common/tensor/encoding.h.
 //
 // They process n elements with the vector instructions of `simd`. Encoded bytes

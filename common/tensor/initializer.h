@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Computes the first values of variables.
 //
 // An element's value depends only on the job's seed, the variable's name and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The norm of a gradient, and whether it is finite.
 //
 // Pure functions; safe from any thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The bucket and the ps to which a row of an embedding table belongs
 // (docs/protocol/tables.md, "Buckets").
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The encodings in which values and gradients of an embedding table's rows are
 // sent (docs/protocol/tables.md, "Encodings").
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The encoding of row ids (docs/protocol/tables.md, "Ids").
 //
 // Pure functions; safe from any thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A libFuzzer target: bytes that DecodeRowIds accepts must be the encoding of
 // its result. Run by row_ids_fuzz_test.sh.
 //

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the fuzzer $1, always on the same inputs. An input that crashes it fails the test and is kept
 # in the test's outputs: pass its path to the program to reproduce the crash.
 set -euo pipefail

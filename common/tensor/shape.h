@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shapes of tensors: dimensions, outermost first; none for a scalar; a
 // dimension may be zero. Pure functions, safe from any thread.
 #ifndef HOLDFAST_COMMON_TENSOR_SHAPE_H_

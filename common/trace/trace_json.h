@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Traces as files of Chrome's Trace Event Format, which Perfetto and
 // chrome://tracing show.
 #ifndef HOLDFAST_COMMON_TRACE_TRACE_JSON_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A task's share of a trace of the whole cluster, as sent on the wire
 // (proto/trace.proto).
 #ifndef HOLDFAST_COMMON_TRACE_TRACE_PARTS_H_

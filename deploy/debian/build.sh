@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the Debian package of the daemons and the command, for Debian 12 on this machine's
 # architecture. The last line of output is the path of the package.
 #
@@ -9,7 +10,7 @@
 set -euo pipefail
 
 usage() {
-  sed -n '2,/^set/ { /^#/ s/^# \{0,1\}//p }' "${BASH_SOURCE[0]}" >&2
+  sed -n '3,/^set/ { /^#/ s/^# \{0,1\}//p }' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 

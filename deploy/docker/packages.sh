@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # In the Dockerfile: installs Debian packages, and with CUDA set (a version, "13-0") NVIDIA's.
 #
 #   packages.sh build    what a build with CUDA needs in addition to deploy/local/setup.sh

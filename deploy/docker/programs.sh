@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Run by the Dockerfile in the repository's root: puts the programs into a folder; either those of
 # the folder PROGRAMS, or built here.
 set -euo pipefail

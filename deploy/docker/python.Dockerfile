@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # The image of Python training scripts and of the ps daemons that they use. To be built in the
 # repository's root after python/build_wheel.sh --out=dist has made the wheel:
 #

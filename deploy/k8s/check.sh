@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks a job's folder for deploy/k8s before it is applied, for errors that Kubernetes would accept
 # but the daemons would refuse once they run (docs/operating/kubernetes.md).
 #
@@ -8,7 +9,7 @@
 set -euo pipefail
 
 if (($# != 1)); then
-  sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+  sed -n '3,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
   exit 2
 fi
 # shellcheck source=deploy/k8s/job_folder.sh

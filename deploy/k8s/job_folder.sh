@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 # shellcheck shell=bash
 # For check.sh and tls.sh: reads a job's kustomization.yaml.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Gives a job of deploy/k8s mutual TLS (docs/operating/security.md): writes the component FOLDER/tls, for
 # as many tasks as FOLDER/kustomization.yaml counts. List it there under "components:".
 #
@@ -11,7 +12,7 @@
 set -euo pipefail
 
 usage() {
-  sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+  sed -n '3,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
   exit 2
 }
 (($# >= 1)) || usage

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs on Debian 12, and the packages that are named. Returns at once if
 # everything is installed. Messages go to stderr.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains a job on this machine: installs what is missing, builds what has
 # changed, and becomes `holdfast local`.
 #

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /* Softmax regression in C, on a Holdfast cluster: the data are generated, the
  * model is y = softmax(x w + b), and its gradient is computed below.
  *

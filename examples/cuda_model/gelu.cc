@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/cuda_model/gelu.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The Gaussian error linear unit (Hendrycks and Gimpel, "Gaussian Error Linear
 // Units", 2016), which the backend does not have:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Replaces gelu.cu if there is no nvcc. Such a worker uses no GPU, so these
 // functions are never called.
 #include "examples/cuda_model/gelu.h"

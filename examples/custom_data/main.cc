@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker that knows one more source of examples: ps_worker with RingsDataset.
 // It takes the same flags.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/custom_model/tanh_classifier.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker that knows one more model: ps_worker with MatrixFactorization. It
 // takes the same flags.
 

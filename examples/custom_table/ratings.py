@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Writes a training set and a test set of ratings that a matrix of rank 2 explains.
 
   python3 ratings.py FOLDER

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A kvstore for Gluon's Trainer whose values are held by a Holdfast cluster.
 
     store = mx.kv.create("holdfast")

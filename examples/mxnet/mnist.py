@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a Gluon network on images of digits in MXNet, with the kvstore of Holdfast.
 
     holdfast local --ps=2 --workers=2 --on_failure=restart -- python examples/mxnet/mnist.py

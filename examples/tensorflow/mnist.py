@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a Keras model on images of digits, with a custom loop around tf.GradientTape.
 
     holdfast local --ps=2 --workers=2 --on_failure=restart -- python examples/tensorflow/mnist.py

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures what one contribution costs the coordinator, by the number of
 // workers. Figures should be compared along a row, and stay flat if no call
 // scans a list of workers. Requests are made beforehand and shards answer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The commits that offers lead to.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checkpoints that have only what changed in tables (docs/protocol/tables.md).
 #include <string>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How the job ends: DONE, FAILED, or stopped by an operator
 // (docs/protocol/recovery.md, C5 and E1 to E4).
 #include <optional>

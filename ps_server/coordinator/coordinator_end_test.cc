@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ways in which a job ends, and which tasks are told.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The calls that evaluate the job and change it while it runs: evaluations,
 // early stopping, and the learning rate (docs/evaluation.md).
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Calls that evaluate a job and change it while it runs (docs/evaluation.md).
 #include <cstdint>
 #include <optional>

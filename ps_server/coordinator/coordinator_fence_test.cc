@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What happens to the tickets and pushes of workers that are lost or leave
 // while an asynchronous job continues (docs/protocol/asynchronous.md, step A5).
 #include <functional>

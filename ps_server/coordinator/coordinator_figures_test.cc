@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the coordinator measures and keeps for users: paces, times, rates,
 // events, and the history of the job.
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which declarations are accepted, from which tasks, and how often.
 #include <cstdint>
 #include <functional>

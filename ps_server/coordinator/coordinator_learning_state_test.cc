@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The loss scale: that of each step and ticket, and what happens to a gradient
 // that was not finite.
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Membership: leases, newcomers, and what a job does without its lost workers
 // (docs/protocol/recovery.md, L1 to L5).
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How the coordinator reacts to changes of membership:
 // docs/protocol/recovery.md, L1 to L5.
 #include <optional>

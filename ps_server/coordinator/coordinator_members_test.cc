@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which tasks may join, and which leases have expired
 // (docs/protocol/recovery.md, L1 to L3).
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Offers, and their verdicts.
 #include <cstdint>
 #include <functional>

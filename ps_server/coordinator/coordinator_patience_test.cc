@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs that wait for too long end, and name what they waited for.
 #include <cstdint>
 

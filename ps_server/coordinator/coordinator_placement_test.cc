@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // From the declaration to the first version: where variables are placed, how
 // they are made, and which calls wait for them.
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Generations and the journal: where a job resumes when a shard, or the
 // coordinator itself, has lost its state (docs/protocol/recovery.md, G1 to G6).
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A job resumes with an edited job file or script (docs/protocol/recovery.md,
 // J1 to J3).
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checkpoints: when they are taken, what they hold, and when they count
 // (docs/protocol/recovery.md, C1 to C5).
 #include <optional>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the coordinator tells users: what is being waited for, and how far the
 // job is.
 #include <algorithm>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What users are told.
 #include <cstdint>
 #include <map>

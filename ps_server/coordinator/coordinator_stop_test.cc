@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A job that an operator stops: pushes in flight are decided, then saved, and
 // the next start resumes from there (docs/protocol/recovery.md, E1 to E4).
 #include <cstdint>

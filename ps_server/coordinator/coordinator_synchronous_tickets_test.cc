@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tickets of synchronous jobs (docs/protocol/life_of_a_step.md).
 #include <cstdint>
 

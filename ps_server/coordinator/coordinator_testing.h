@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shared by the coordinator's tests: puppets of shards and disk, and a cluster
 // whose tasks speak when a test tells them to.
 //

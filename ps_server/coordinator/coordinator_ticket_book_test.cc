@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tickets: how they are handed out, booked and returned
 // (docs/protocol/asynchronous.md, steps A1 and A4).
 #include <algorithm>

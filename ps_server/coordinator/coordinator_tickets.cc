@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How workers take tickets and report them as spent:
 // docs/protocol/asynchronous.md, A1 and A4.
 #include <optional>

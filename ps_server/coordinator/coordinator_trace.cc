@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The coordinator's part in a trace of the cluster.
 #include <utility>
 

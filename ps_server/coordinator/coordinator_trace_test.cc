@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Traces of the whole cluster: which steps are recorded, and what happens if
 // tasks do not send what they have recorded.
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // First values that workers give: what the coordinator asks for, and which
 // workers it asks (docs/protocol/recovery.md, "First values").
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Statements of workers that the coordinator does not believe without receipts
 // (docs/protocol/life_of_a_step.md, P1; docs/protocol/asynchronous.md, P2 and
 // P3).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Figures by which evaluations are compared (proto::Metric).
 //
 // Pure functions; safe from any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/coordinator/learning_state.h"
 
 #include <algorithm>

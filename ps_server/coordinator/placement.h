@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decides which ps task holds which slices of each variable: once per job, by
 // the coordinator, which hands the result to every client.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The scalars of an optimizer at a step.
 //
 // Computing them takes powers and cosines, whose last bits differ between math

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/coordinator/worker_paces.h"
 
 #include <algorithm>

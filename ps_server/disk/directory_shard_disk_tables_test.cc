@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Embedding tables in checkpoints, through the shard's disk.
 #include <cstdint>
 #include <map>

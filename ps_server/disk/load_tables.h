@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_DISK_LOAD_TABLES_H_
 #define HOLDFAST_PS_SERVER_DISK_LOAD_TABLES_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shared by the tests of the disk's threads: a wait for replies, and a file
 // system that can be made to wait.
 #ifndef HOLDFAST_PS_SERVER_DISK_TESTING_H_

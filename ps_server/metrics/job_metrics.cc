@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/metrics/job_metrics.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/metrics/ps_metrics.h"
 
 #include "common/metrics/process_metrics.h"

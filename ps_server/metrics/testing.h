@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Figures with which every metric has a value.
 #ifndef HOLDFAST_PS_SERVER_METRICS_TESTING_H_
 #define HOLDFAST_PS_SERVER_METRICS_TESTING_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The rules by which a gradient changes a variable.
 #ifndef HOLDFAST_PS_SERVER_OPTIMIZER_OPTIMIZER_H_
 #define HOLDFAST_PS_SERVER_OPTIMIZER_OPTIMIZER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/protocol/memory_plan.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
 

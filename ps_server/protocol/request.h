@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reads from requests what both event machines need.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/protocol/shard_messages.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The coordinator's messages to shards, as data. To add a message, change this
 // file, proto/shard.proto, the operation that sends it, and the shard.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_SHARD_MESSAGES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A shard's messages that carry tensors, with the tensors as buffers: they stay
 // in the memory where they were received, and are sent from where they are
 // stored.

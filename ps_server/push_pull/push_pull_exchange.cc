@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/push_pull/push_pull_exchange.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_REPLY_REPLY_H_
 #define HOLDFAST_PS_SERVER_REPLY_REPLY_H_
 

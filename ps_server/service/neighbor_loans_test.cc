@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Values that are lent over a link, and gradients that are borrowed.
 
 #include <fcntl.h>

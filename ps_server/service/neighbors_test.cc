@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Making links, and what ends them.
 
 #include "ps_server/service/neighbors.h"

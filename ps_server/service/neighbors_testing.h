@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Links with clients that a test controls by hand.
 #ifndef HOLDFAST_PS_SERVER_SERVICE_NEIGHBORS_TESTING_H_
 #define HOLDFAST_PS_SERVER_SERVICE_NEIGHBORS_TESTING_H_

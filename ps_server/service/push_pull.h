@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_SERVICE_PUSH_PULL_H_
 #define HOLDFAST_PS_SERVER_SERVICE_PUSH_PULL_H_
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/service/rpc_server.h"
 
 #include <grpc/grpc_security_constants.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/service/shard_links.h"
 
 #include <grpcpp/channel.h>

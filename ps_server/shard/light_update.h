@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which messages to a shard take less time than waking another thread, so that
 // the thread that brings them may process them (Strand::RunOrPost).
 #ifndef HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Asynchronous pushes, and what becomes of the pushes of fenced lives:
 // docs/protocol/asynchronous.md, A3 and A5.
 #include <algorithm>

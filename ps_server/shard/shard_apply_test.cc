@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Asynchronous pushes: their staging and application, and fences and
 // resolutions (docs/protocol/asynchronous.md, steps A2, A3 and A5).
 #include <functional>

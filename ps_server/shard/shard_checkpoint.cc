@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Generations and checkpoints: docs/protocol/recovery.md, G4 and C2 to C4.
 #include <set>
 #include <utility>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the end of a job does to a shard.
 
 #include "common/job/task_id.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The figures of a shard.
 #include "ps_server/shard/shard_figures.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reading a shard: pulls, and versions that are held for them.
 #include <cstdint>
 #include <functional>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which receipts a shard gives, and which it asks for
 // (docs/protocol/life_of_a_step.md, P1 and P4; docs/protocol/asynchronous.md,
 // P2 and P3).

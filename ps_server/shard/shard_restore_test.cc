@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Generations: how a shard gets its state, and which calls it accepts
 // (docs/protocol/recovery.md, G4 and G6).
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Embedding tables in a shard: docs/protocol/tables.md.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A shard's share of checkpoints (docs/protocol/recovery.md, C2 to C4).
 #include <cstdint>
 #include <string>

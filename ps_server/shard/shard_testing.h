@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shared by the shard's tests: a small declaration, and a shard that a test
 // drives by hand.
 #ifndef HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // First values that workers give (docs/protocol/recovery.md, "First values").
 #include <cstdint>
 #include <utility>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shared by the tests of the event machines: a clock that stands still, and a
 // catcher of answers.
 #ifndef HOLDFAST_PS_SERVER_SHARD_TESTING_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures each optimizer's update in GB/s, and its ratio to STREAM's triad on
 // arrays of the same size with as many threads, alternating with it. Bytes are
 // those that the arithmetic reads and writes: gradients, value, slots twice,

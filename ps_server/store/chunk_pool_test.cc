@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ps_server/store/chunk_pool.h"
 
 #include <sys/resource.h>

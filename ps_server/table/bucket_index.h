@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_PS_SERVER_TABLE_BUCKET_INDEX_H_
 #define HOLDFAST_PS_SERVER_TABLE_BUCKET_INDEX_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Expectations from other systems' tests about rows that a step touches, and
 // rows that it does not. Paths are those of the repositories named.
 #include "ps_server/table/row_rule.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures what a table does in process for a batch: 26,000 random rows of 10
 // million, each once, in the order of ids, as in a push or a pull. Per row:
 //

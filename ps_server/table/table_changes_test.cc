@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checkpoints that contain only what changed (docs/protocol/tables.md, B15).
 #include <cstdint>
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Expectations from other systems' tests about a table: which rows a push
 // makes, what several workers do to one row, what is read of a row that is not
 // there, and when a row is removed. Paths are those of the repositories named.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures the memory and the speed of a table's rows, for our index and for
 // others, compared with random reads of the same memory.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pushes and tables for the tests of this folder.
 #ifndef HOLDFAST_PS_SERVER_TABLE_TESTING_H_
 #define HOLDFAST_PS_SERVER_TABLE_TESTING_H_

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Holdfast: training loops in Python on a cluster of parameter servers.
 
 A script connects, declares its variables, and computes the gradients of the batches that

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """``python -m holdfast ...``: the command ``holdfast``, even if it is not in PATH."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The native training loop."""
 
 from __future__ import annotations

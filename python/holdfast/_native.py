@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """libholdfast.so (client/c_api/holdfast.h) through ctypes: prototypes, errors, waits."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """How a process leaves its clusters: at exit, by signals and exceptions, and after fork()."""
 
 from __future__ import annotations

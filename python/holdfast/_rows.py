@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Transfers rows of embedding tables between NumPy and the library."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The state of a job, as reported by the coordinator."""
 
 from __future__ import annotations

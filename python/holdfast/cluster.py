@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A process's connection to a cluster, and its training loop."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The examples of a batch, and the digest of values. Pure functions."""
 
 from __future__ import annotations

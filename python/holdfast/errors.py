@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Failures that the cluster does not absorb: one exception class for each way to react.
 
 If an exception is not caught, the process ends with the exit code of a ``ps_worker`` that ends for

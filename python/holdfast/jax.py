@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """JAX training loops: any pytree of parameters, on any mesh of a process's devices.
 
 The script computes loss and gradients with ``jax.value_and_grad``; the cluster holds the

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The vocabulary of a job: thin dataclasses that write its declaration as a textproto.
 
 Names, fields and defaults are those of ``proto/training.proto``, described in

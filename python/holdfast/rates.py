@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The learning rate of a rule at each step."""
 
 from __future__ import annotations

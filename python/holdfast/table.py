@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Declarations of embedding tables."""
 
 from __future__ import annotations

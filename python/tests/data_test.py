@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """batch_indices and digest: pure functions."""
 
 import hashlib

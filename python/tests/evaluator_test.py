@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Evaluators that are scripts, against real ps daemons; and docs/python/evaluation.md."""
 
 import os

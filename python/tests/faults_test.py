@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What dies, stands still or is interrupted, and what a script sees of it."""
 
 import json

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The rules of ps_server/optimizer/optimizer.h in NumPy, in any precision.
 
 In float64 they are compared with torch.optim, and in float32 with what a ps makes of the same

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a ps makes of gradients, against formulas.py in float32, bit for bit."""
 
 import unittest

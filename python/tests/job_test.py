@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The text that declare writes, read by protobuf with the messages of proto/."""
 
 import dataclasses

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ps daemons and scripts on this machine, for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Errors and waits of the C API, with functions of the test's own in its place."""
 
 import gc

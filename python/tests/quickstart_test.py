@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The scripts of docs/python/quickstart.md, run from its text."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Embedding tables against real ps daemons."""
 
 import unittest

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a Python test program with Debian's interpreter and NumPy, against the
 # library and the daemon built by Bazel.
 #   run.sh FILE.py [arguments]

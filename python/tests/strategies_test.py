@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """docs/strategies.md: what it says in Python is what it says as a job file; its tests exist."""
 
 import os

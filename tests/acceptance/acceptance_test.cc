@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The promises of the examples, on real data with real daemons: accuracies,
 // equal digests, and a late worker that is waited for.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two workers with batches of 100 and one with batches of 200 see the same
 // examples in the same steps: they train the same model, up to rounding.
 #include <cmath>

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Measures checkpoints and recoveries of real jobs. See checkpoint.sh."""
 import datetime
 import os

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures what checkpoints cost: how much slower a job with 256 MB of state
 # trains if it is saved every 30 s, how fast it is saved compared with dd in the
 # same folder, and how long a job with 1 GB of values stands still when a ps is

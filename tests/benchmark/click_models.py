@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Click models of job files against the same models in PyTorch: AUC and examples per second.
 
 Both read the same examples in Criteo's format (`holdfast datagen criteo`) in the order of the

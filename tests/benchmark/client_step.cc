@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker without a model, on client/cluster.h, which measures the minimum
 // cost of a step. python_step.py compares the Python package with it.
 //

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs Holdfast, its peers and the machine's limits in turn, and reports.
 
 tests/benchmark/compare.sh prepares all of them and calls this. There are several rounds, and in

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Compares Holdfast with its peers and the machine's limits: all do the same
 # work in turn, for several rounds. Prints tables and, if everything is
 # measured, inserts them into docs/performance.md and draws docs/peers.svg.
@@ -33,7 +34,7 @@ for argument in "$@"; do
     --output=*) output="$(realpath --canonicalize-missing "${argument#*=}")" ;;
     --bin=*) bin="$(realpath "${argument#*=}")" ;;
     *)
-      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
+      sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
       exit 2
       ;;
   esac

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Draws the results of compare.py as bars: compare_plot.py RESULTS.jsonl OUTPUT.svg."""
 
 import pathlib

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains example jobs with each encoding; tests/benchmark/compression.sh."""
 
 import json

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures what compression saves and costs: test accuracy and pushed bytes of
 # the example jobs with each encoding compared with float32, on the same
 # examples.

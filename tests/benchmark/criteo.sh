@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains click models on Criteo's Display Advertising Challenge, whose train.txt
 # (45.8 million lines, 11 GB) must be obtained from Criteo or Kaggle. Trains on
 # the first six sevenths once and tests on the last seventh, in the order of the

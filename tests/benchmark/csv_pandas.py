@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows per second in reading CSV: a worker's reader compared with pandas.read_csv.
 
   bazel build //common/data:csv_benchmark

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs a tiny job for many steps and samples its daemons. See endurance.sh."""
 import glob
 import json

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks whether anything grows: runs a tiny job of many steps, synchronous and
 # asynchronous, with checkpoints, and prints memory, threads and open files of
 # each daemon at every tenth of the steps.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What an evaluator costs the job: steps per second with and without one.
 
     tests/benchmark/evaluating.py [--rounds=21] [--steps=12000] [--every=1000]

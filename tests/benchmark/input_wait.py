@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The share of its time that a worker of the MLP waits for input, by image format.
 
   bazel build //cli:holdfast //ps_server //worker:ps_worker

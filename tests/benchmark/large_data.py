@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains on data larger than the memory that a worker may take.
 
   bazel build //cli:holdfast //ps_server //worker:ps_worker

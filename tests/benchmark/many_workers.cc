@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures what a push costs the ps daemons, by the number of workers. This
 // process simulates all of the workers over sockets, with separate connections
 // for each of them, and implements the protocol itself, so that only the number

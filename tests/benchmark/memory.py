@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Measures the memory of a ps. See memory.sh."""
 import glob
 import json

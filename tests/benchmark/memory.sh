@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Compares the peak memory of a ps with the formula in docs/performance.md: 2
 # workers that only push and pull, Adam, synchronous and asynchronous, with and
 # without checkpoints under way; then checks whether the ps of a small model

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares two builds of Holdfast with `holdfast bench`, in pairs of runs.
 
     tests/benchmark/paired.py [--rounds=21] BEFORE AFTER VERB [flags of the verb]

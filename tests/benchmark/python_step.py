@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What a step costs in Python compared with C++: CPU time of the worker's process.
 
 One worker and one ps; variables of 1000 elements, precomputed gradients. The C++ worker

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Rows of embedding tables: Holdfast, its peers and a limit, in one run.
 
     tests/benchmark/rows.py --holdfast=bazel-bin/cli/holdfast [--rounds=3] \\

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs jobs with and without a slow worker: see slow_worker.sh."""
 
 import json

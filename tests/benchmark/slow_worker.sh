@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures what a slow worker costs: examples per second with two workers, the
 # second at a third of its speed, relative to both at full speed; the jobs
 # alternate for several rounds.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures what checkpoints with only the changed rows of an embedding table
 // cost: their size compared with checkpoints of all rows, and how fast a job
 // trains meanwhile.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Steps per second of a PyTorch perceptron: holdfast.torch against DistributedDataParallel.
 
 Two workers with one thread each train the 784-512-512-10 of examples/fashion_mnist_mlp.textproto

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How much of a push overlaps with the backward pass of a PyTorch model.
 
 One worker and one ps at the two ends of a link between network namespaces that is limited by `tc

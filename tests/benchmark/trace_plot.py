@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Draws some steps of a trace: trace_plot.py TRACE.json OUTPUT.svg FIRST_STEP STEPS.
 
 TRACE.json comes from a worker's --trace or from `holdfast trace`. Each row is a track of the file,

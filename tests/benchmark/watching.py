@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What it costs to watch a job: steps per second with and without monitoring.
 
     tests/benchmark/watching.py [--rounds=21] [--steps=12000] [HOLDFAST]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The C API against real ps servers, over loopback.
 
 #include <sys/wait.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Helpers for tests of the C API: calls with their results, and a cluster.
 #ifndef HOLDFAST_TESTS_C_API_C_API_TESTING_H_
 #define HOLDFAST_TESTS_C_API_C_API_TESTING_H_

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/c_api/calls.h"
 
 #include <math.h>

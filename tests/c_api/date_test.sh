@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that waits in the library follow the steady clock, whatever happens to
 # the date.
 set -euo pipefail

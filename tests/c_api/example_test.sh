@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that examples/c/softmax.c learns what it should, and prints the same
 # output for any number of ps.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that the dynamic symbols of the library are exactly the functions of
 # the header, except for those that replace functions of Debian's Abseil where
 # that is a shared library; that a test calls each function; and that the name

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The C API when a worker is fenced, when the job is rolled back, and when the
 // job was finished before or is stopped.
 

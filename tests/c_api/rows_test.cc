@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows of embedding tables through the C API, against real ps servers.
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /* waits LIBRARY: checks that the waits of a library end on time while the date
  * is set back and forward. Run with tests/faults/libshifted_date.so preloaded.
  * It loads the library, as Python does, and is not linked with it. */

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A cluster of processes, started as the rendered manifests specify and supervised as Kubernetes
 or Kubeflow would: pods are killed and replaced at other addresses, and the result must be
 right."""

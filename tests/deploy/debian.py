@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Debian systems that debootstrap makes, with this machine's source of packages."""
 
 import os

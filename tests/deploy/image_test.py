@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The images of deploy/docker, built on a Debian that debootstrap makes, and run once inside.
 
 The images contain the programs that were built for the other tests; the stage that builds them,

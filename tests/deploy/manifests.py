@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Renders deploy/k8s, and determines which pods Kubernetes would start for it."""
 
 import dataclasses

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """deploy/k8s, rendered: valid for Kubernetes, complete, and with the counts in all places."""
 
 import json

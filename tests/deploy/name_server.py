@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A DNS server like a cluster's, whose names come and go."""
 
 import socket

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The package of deploy/debian, installed on a bare Debian, its daemons started as its units say.
 
 There is no systemd in the tests' environment: the units are verified by systemd-analyze, and what

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Pods on this machine, each with its own network, file system and user."""
 
 import os

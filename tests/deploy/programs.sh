@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the programs for the images, and copies them to a folder, which it
 # creates.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests the deployment of Holdfast: deploy/k8s is rendered, validated, and run
 # as pods on this machine; the images of deploy/docker are built, and run once.
 # The last line is "N passed, N failed, N skipped".

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what tests/deploy needs besides the build's dependencies: Debian
 # packages, and a Python environment under ~/.cache with the schemas of
 # Kubernetes. Prints the environment's folder. Messages go to stderr.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Explores all schedules of small jobs within bounds, and checks the promises
 // of docs/protocol/recovery.md after each event (tests/world/):
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The jobs to explore: two workers and few steps.
 #ifndef HOLDFAST_TESTS_EXPLORATION_JOBS_H_
 #define HOLDFAST_TESTS_EXPLORATION_JOBS_H_

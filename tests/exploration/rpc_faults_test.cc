@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Applies each fault of a network to each of the first calls of every RPC of
 // the protocol in a run: the job must end with the right values regardless.
 #include <algorithm>

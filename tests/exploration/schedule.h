@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A schedule of everything that happens to a cluster so small that its
 // schedules can be enumerated: two shards, one of them with the coordinator,
 // two workers and an operator. Every deviation from the canonical order is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A party that claims to be the coordinator but is not.
 #ifndef HOLDFAST_TESTS_EXPLORATION_STRANGER_H_
 #define HOLDFAST_TESTS_EXPLORATION_STRANGER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Formats the messages of a schedule as readable lines:
 //
 //   who -> whom: Method {fields}

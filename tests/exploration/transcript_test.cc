@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The messages of runs that every developer should know, as text. A change of
 // the protocol shows up as a change of transcripts/*.txt, which
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Simulates a dying disk; to be preloaded (LD_PRELOAD). All of these
 // environment variables are optional.
 //

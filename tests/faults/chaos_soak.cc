@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs any number of rounds of chaos.h:
 //
 //   bazel run //tests/faults:chaos_soak -- --rounds=200 --seed=7

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One lap of chaos.h: every target is hit in every way.
 
 #include "tests/faults/chaos.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Part of a lap of chaos.h, with jobs that use mutual TLS.
 
 #include <iostream>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A day in the life of a click model: rows are created and expire, checkpoints
 // are deltas, a ps dies, rows are exported while the job runs, and the job is
 // stopped and resumed with twice as many ps. It ends with the same bits as an

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The topology of an all-reduce: n hosts, each with a ps and a worker that
 // share memory, and slices that are balanced by bytes. Hosts are network
 // namespaces, and each host has a folder of its own for its sockets.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs on machines whose date is set while they run: the jobs must be
 // unaffected.
 

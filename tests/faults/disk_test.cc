@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs on disks that fail, in directories of other jobs, and with checkpoints
 // that were damaged or moved while no task ran: the job goes on, rolls back, or
 // reports what is wrong; it never has a wrong value.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Evaluators, best checkpoints, early stopping and changes of the learning rate
 // under faults: evaluation changes no value of a job, and changes take effect
 // at the same step, whichever task dies (docs/evaluation.md).

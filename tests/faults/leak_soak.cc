@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs leaks.h for as long as wanted:
 //
 //   bazel run //tests/faults:leak_soak -- --kills=1000 --steps=1000000

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs leaks.h with a few kills.
 
 #include "tests/faults/leaks.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Processes that crash as they start, and a coordinator or a chief that is gone
 // for good: which tasks are admitted, which give up and with which exit code,
 // and which one writes the result.

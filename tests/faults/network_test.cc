@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs whose tasks are cut off from each other for longer than the lease, in
 // both directions or in one, and are then reconnected.
 

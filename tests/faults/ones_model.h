@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_TESTS_FAULTS_ONES_MODEL_H_
 #define HOLDFAST_TESTS_FAULTS_ONES_MODEL_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ps_worker with OnesModel, and with --slow_step_ms_max.
 
 #include "glog/logging.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures how long a small job stands still when a task is killed, and started
 // again by a supervisor 0.1 s later: from the kill until the step is higher
 // than before.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker that trains jobs with embedding tables (rows_job.h) with a
 // TrainingLoop. Its job file is the declaration.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shifts the date; to be preloaded (LD_PRELOAD). The date is the machine's plus
 // the number of seconds in the first 8 bytes of the file $SHIFTED_DATE, an
 // int64 that may change at any time. A change looks as if somebody had set the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which task is named when something is slow, in jobs of real processes: a
 // worker at a tenth of its speed, a worker that waits for its input, a ps with
 // a slow disk; and that no task is named while all are alike.

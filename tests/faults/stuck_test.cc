@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What users see when ps 0 hangs: its connections stay open, and nothing is
 // answered on them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs with embedding tables that are killed: on a single ps, and resumed on a
 // different number of ps.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Operations on bags, pairs of vectors and columns, on the device and the CPU.
 // Kernels sum in the CPU's order: all results except sums of pairs are exact.
 

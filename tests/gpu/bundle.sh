@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Creates a folder to run on another machine with a GPU: the programs, the
 # comparisons of GPU and CPU, a benchmark, the example jobs, some images, and
 # every library that they need except the C library and CUDA's own. That machine

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains each of the example jobs end to end on the first GPU, with 2 ps and 2
 # workers, twice: both runs must succeed, compute on the GPU, and end with the
 # same values. Prints how many cases ran; without a GPU, none do.

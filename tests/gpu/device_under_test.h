@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
 #define HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs CUDA kernels on the host, so that their results can be compared on a
 // machine without a GPU. A kernel file is compiled as C++ with this header
 // included first.

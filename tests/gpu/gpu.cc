@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cuda/cuda_backend.h"
 

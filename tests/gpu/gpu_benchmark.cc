@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures steps per second of models on the first GPU for each kind of
 // arithmetic, and for comparison the throughput of a product of large square
 // matrices:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The models of the examples, and one with kernels of its own, on the device
 // and the CPU: the losses of 100 steps of gradient descent on images, in
 // batches like a worker's.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Comparisons of operations on the device with those on the CPU, on matrices at
 // unaligned addresses.
 #ifndef HOLDFAST_TESTS_GPU_PARITY_H_

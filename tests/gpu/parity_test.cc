@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every operation of the backend, forward and backward, on the device
 // (MakeDeviceUnderTest) and the CPU, over a grid of shapes: odd, without rows,
 // large, and at unaligned addresses.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the content of a bundle.sh folder, which contains this file, on a machine
 # with a GPU:
 #

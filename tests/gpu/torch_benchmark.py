@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The models of gpu_benchmark in PyTorch: steps per second, for each way of transfer.
 
 A step copies the parameters from pinned host memory to the GPU, computes forward and backward

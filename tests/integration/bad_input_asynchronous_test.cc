@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Like bad_input_test.cc, in an asynchronous job.
 
 #include <string>

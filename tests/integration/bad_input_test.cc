@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every RPC with bad input: each is answered with an error that names the
 // cause, the daemons keep running, and the training meanwhile ends with values
 // that were calculated by hand.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/bad_input_testing.h"
 
 #include "absl/status/statusor.h"

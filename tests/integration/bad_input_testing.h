@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shared by the tests of bad input: a job of two workers that trains while
 // calls are made that must be refused.
 #ifndef HOLDFAST_TESTS_INTEGRATION_BAD_INPUT_TESTING_H_

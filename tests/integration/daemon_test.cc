@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ps daemon as a process: its command line, and how it ends.
 
 #include "common/process/daemon.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The flag --device of a worker process. CUDA_VISIBLE_DEVICES hides GPUs, so
 // that the results are the same on a machine with a GPU.
 

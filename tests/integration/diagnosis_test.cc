@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reasons why a task cannot reach a ps, each with a real listener: what the
 // library finds, what commands report and how soon, and which causes end a
 // daemon (docs/operating/diagnosis.md).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // First values that a worker gives, with daemons as processes: the result is
 // the same for any number of ps, even if a ps dies before it has saved
 // anything.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_TESTS_INTEGRATION_HTTP_GET_H_
 #define HOLDFAST_TESTS_INTEGRATION_HTTP_GET_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A lost task ends the job on all tasks, with the lost task's name, and no task
 // waits forever.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // PushPull on a real ps: each answer is the same as from Push, Contribute or
 // Apply, and Pull one after the other, however often the request is repeated.
 

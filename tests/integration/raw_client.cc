@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/raw_client.h"
 
 #include <grpcpp/channel.h>

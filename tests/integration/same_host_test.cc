@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tensors in shared memory, with a real ps: a pull is answered with a location,
 // and a push names one, of tensors that exceed any message
 // (docs/protocol/same_host.md).

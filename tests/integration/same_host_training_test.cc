@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Workers that share memory with ps daemons, which are processes: the result is
 // the same as over the network, for all kinds of pushes, and after a ps has
 // died.

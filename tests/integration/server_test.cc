@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ps in this process: how it starts, which services it offers besides our
 // own, and how it ends.
 

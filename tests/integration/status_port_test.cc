@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The pages and data that a ps serves on its status port.
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Embedding tables with daemons as processes: the rows are the same for any
 // number of ps, even if ps are killed, or all are restarted with a different
 // number of ps.

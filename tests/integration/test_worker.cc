@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker whose gradients are whole numbers (tests/integration/training.h), as
 // a process that a test may kill.
 //

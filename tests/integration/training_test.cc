@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Real servers and the client library over loopback: whole-number gradients
 // give values that were calculated by hand.
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A worker in Python that uses only proto/: any language can implement one like this.
 
 The stubs come from gRPC's own generator, for instance

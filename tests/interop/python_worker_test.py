@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Workers in Python against real ps daemons: see python_worker.py.
 
 Arguments: the generated stubs' folder, and the paths of the ps daemon, the worker and

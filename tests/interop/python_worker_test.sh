@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Generates the Python stubs from proto/ alone, with the generator that the
 # package grpcio-tools also contains, and runs python_worker_test.py with them.
 set -euo pipefail

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Asynchronous jobs and jobs by ticket with real daemons: every ticket is spent
 // once, whichever task dies.
 

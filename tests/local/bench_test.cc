@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast bench` with real processes, as brief as possible: tests that it
 // measures, not how fast anything is.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The daemons without `holdfast local`: any form of the ClusterSpec, started in
 // any order.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Click models as users train them, on data of `holdfast datagen criteo`: the
 // model learns, the result does not depend on what should not matter, and the
 // checkpoints can be used.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast trace`: one trace of all tasks of a running job, with real
 // processes.
 

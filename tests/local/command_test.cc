@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast local -- COMMAND`: programs that find their task in TF_CONFIG, as a
 // script does. Here the program is a worker with a job file.
 

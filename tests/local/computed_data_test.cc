@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs that have means, deviations and values computed from their training set:
 // the chief computes them once, and all other tasks and commands use its
 // results.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // examples/custom_table: a user-defined model with embedding tables.
 
 #include <algorithm>

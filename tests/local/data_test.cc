@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Jobs on the formats of docs/data.md: the trained model depends only on the
 // examples, and not on how they are stored or which task reads them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast eval` and `holdfast predict` on the checkpoints of real jobs.
 
 #include <cstdlib>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast local` when a task dies, or when it is interrupted.
 
 #include <signal.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The daemons' logs as log collectors read them.
 
 #include <signal.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // This version resumes jobs of the previous version
 // (docs/operating/compatibility.md).
 //

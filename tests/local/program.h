@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_TESTS_LOCAL_PROGRAM_H_
 #define HOLDFAST_TESTS_LOCAL_PROGRAM_H_
 

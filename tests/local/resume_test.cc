@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A job is resumed with an edited job file: docs/protocol/recovery.md, "With
 // another job file".
 

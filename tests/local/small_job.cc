@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/local/small_job.h"
 
 #include <zlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast stop` on real processes: all exit with 0, and the same command
 // resumes the job and ends with the digest of an undisturbed run.
 

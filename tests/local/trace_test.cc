@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // --trace of the workers: the content of the files, however the worker ends.
 
 #include <map>

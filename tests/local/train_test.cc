@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast local` with real daemons: the results, and that they do not depend
 // on what should not matter.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A job that begins with the values and optimizer slots of another job's
 // checkpoint, with real processes.
 //

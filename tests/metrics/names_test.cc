@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The metrics that daemons export are the ones that the documentation lists,
 // with the same types and labels; alerts and dashboard use no others.
 

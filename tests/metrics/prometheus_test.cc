@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A job of real processes, monitored by a real Prometheus with our alerts; and
 // Prometheus's own checker on the text that each daemon serves.
 

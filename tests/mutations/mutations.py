@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Mutations that break each rule of docs/protocol/recovery.md by a change in a few places.
 
 A mutation replaces text of source files with code in which `Mutant("NAME")` says whether the

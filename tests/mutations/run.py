@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Breaks each rule of docs/protocol/recovery.md in turn, and reports which test of the simulated
 world detects it: docs/development/mutations.md.
 

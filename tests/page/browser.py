@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A headless Chromium that opens the status page."""
 
 import contextlib

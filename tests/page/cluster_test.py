@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The status page of a real job, which `holdfast local` runs."""
 
 import json

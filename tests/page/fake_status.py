@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A status port with made-up jobs, which answers as ps 0 would.
 
     fake_status.py [--port=8000]

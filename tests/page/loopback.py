@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The daemons of one job as processes on this machine, each started and stopped separately."""
 
 import json

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One job, whose numbers are the same wherever they are shown: on the page, in `holdfast status --json`,
 in /metrics and in result.json."""
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The status page in a browser, with made-up jobs (fake_status.py)."""
 
 import re

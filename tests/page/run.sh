@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests the status page (ps_server/page/) in headless Chromium, with made-up
 # jobs and a real one. The last line is "N passed, N failed, N skipped".
 #

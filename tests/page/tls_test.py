@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The status page of a job with certificates, over HTTPS, in a browser with an operator's
 certificate."""
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints the folder of a Python environment with the packages of a requirements
 # file, and creates it under ~/.cache the first time. A changed file gets a new
 # environment. Messages go to stderr.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.examples, run as a user runs them, on the data set that the wheel generates."""
 
 import ast

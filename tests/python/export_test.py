@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """`holdfast checkpoint export`, read by the packages that it is for."""
 
 import os

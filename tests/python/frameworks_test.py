@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The tests of frameworks/, each file run in the environment that has the frameworks."""
 
 import glob

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The scripts of docs/python/jax.md, run by its commands."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.examples.jax_mnist, and how little a cluster changes in it."""
 
 import ast

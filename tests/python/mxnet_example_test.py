@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """examples/mxnet: the arithmetic of the kvstore, and a network that is trained with it."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.examples.torch_neumf on MovieLens-100K, which RecBole's wheel contains."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """`holdfast checkpoint export --output=F.onnx`: ONNX Runtime predicts what Holdfast does."""
 
 import csv

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests the wheel as users have it: installed, together with grpcio, PyTorch,
 # TensorFlow, JAX and MXNet, in every installed Python; and the style and types
 # of python/. The last line is "N passed, N failed, N skipped".

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ruff and mypy --strict, at the pinned versions."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """From a table to a trained model, compared with the same model in PyTorch."""
 
 import json

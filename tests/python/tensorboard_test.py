@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """--tensorboard_dir, as TensorBoard reads it."""
 
 import json

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """examples/tensorflow, on the digits that the wheel generates."""
 
 import re

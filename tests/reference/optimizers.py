@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Reference values of our optimizers and schedules from TensorFlow, Keras, Optax and PyTorch.
 
 Prints tests/reference/optimizer_values.h, against which the tests of

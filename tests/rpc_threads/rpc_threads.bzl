@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Runs tests of ps again with several threads that serve calls."""
 
 def test_with_rpc_threads(test, threads = 4, cases = [], **kwargs):

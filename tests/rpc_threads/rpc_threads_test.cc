@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/rpc_threads/rpc_threads.h"
 
 #include <cstdlib>

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Scripts under `holdfast local`: ten lines of NumPy give the same bits, whichever process dies."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds examples/custom_data outside the tree, with g++ and the contents of //worker:sdk, and
 # trains with the resulting worker; and likewise builds and runs a program on client/cluster.h, with
 # //client:sdk.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Access control: every RPC, called in the name of every role, at a live ps.
 
 #include "ps_server/service/access.h"

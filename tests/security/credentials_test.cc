@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reading a folder for --tls_dir, and the errors for faulty ones.
 
 #include "common/rpc/credentials.h"

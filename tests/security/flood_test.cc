@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Floods, slow peers and oversized messages against ps processes that train:
 // the training must end with the same digest as without an attack, no daemon
 // may die, and the ps must accept connections afterwards.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sends random requests to every RPC of a live ps: each call must be answered,
 // the ps must survive, and peers that are not part of a training must not
 // disturb it.

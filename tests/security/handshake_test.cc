@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Peers that a ps must reject, and ps that a worker must reject, each during a
 // training that continues; and certificates that change during a training.
 

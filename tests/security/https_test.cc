@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Access to pages that are served over HTTPS, and peers that get no connection.
 
 #include "common/rpc/https.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Valid, wrong and nonsensical references to shared memory from a task of the
 // same host (docs/protocol/same_host.md): each call must be answered, and the
 // ps and the link must survive.

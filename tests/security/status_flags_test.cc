@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which clients --status_port admits, depending on the other flags.
 
 #include <optional>

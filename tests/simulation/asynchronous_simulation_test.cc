@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The asynchronous protocol under a seeded scheduler: the real coordinator and
 // shards, workers that follow docs/protocol/asynchronous.md, a network that
 // delays, reorders, repeats and loses, and workers that die, fall silent for a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The jobs that are simulated.
 #ifndef HOLDFAST_TESTS_SIMULATION_JOBS_H_
 #define HOLDFAST_TESTS_SIMULATION_JOBS_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The synchronous protocol under a seeded scheduler: the real coordinator and
 // shards, workers that follow docs/protocol/life_of_a_step.md, and a network
 // that delays, reorders, repeats and loses messages. The world checks the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A scheduler whose choices are drawn from a seed.
 #ifndef HOLDFAST_TESTS_SIMULATION_RANDOM_SCHEDULER_H_
 #define HOLDFAST_TESTS_SIMULATION_RANDOM_SCHEDULER_H_

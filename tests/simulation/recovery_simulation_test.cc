@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Membership, checkpoints and recovery (docs/protocol/recovery.md) under a
 // seeded scheduler: the real coordinator and shards, workers, a network that
 // delays, reorders, repeats and loses messages, a disk that is slow and fails

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Subjects a simulated cluster to random trouble, drawn from a seed.
 #ifndef HOLDFAST_TESTS_SIMULATION_SIMULATION_H_
 #define HOLDFAST_TESTS_SIMULATION_SIMULATION_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Keeps its own book of the tickets of an asynchronous job of one generation,
 // and compares it with the coordinator's: docs/protocol/asynchronous.md, and
 // A1, A5 and P3 of docs/protocol/recovery.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/slow_worker/slow_steps.h"
 
 #include "absl/flags/flag.h"

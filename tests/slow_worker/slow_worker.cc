@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ps_worker with the flags of slow_steps.h.
 
 #include "tests/slow_worker/slow_steps.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_TESTS_SLOW_WORKER_STEP_DELAY_H_
 #define HOLDFAST_TESTS_SLOW_WORKER_STEP_DELAY_H_
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/slow_worker/step_delay.h"
 
 #include "gtest/gtest.h"

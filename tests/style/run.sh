@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks what a reader sees before the code: formatting, shell scripts and license headers of all
 # files, and clang-tidy on the C++ files that have changed.
 #
@@ -23,7 +24,7 @@ for argument in "$@"; do
     --base=?*) base="${argument#*=}" ;;
     --no-tidy) tidy= ;;
     *)
-      sed -n '2,/^$/ s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+      sed -n '3,/^$/ s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
       exit 2
       ;;
   esac

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Follows the docs word by word: the commands of README.md, the tutorial and
 // docs/operating/ are run from the text, and --help must list every flag that
 // the docs name, with the same default.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The configurations of docs/strategies.md are valid jobs on 4 workers.
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // `holdfast top` on a terminal that the test emulates.
 
 #include <poll.h>

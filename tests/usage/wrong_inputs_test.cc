@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A table of wrong inputs and the errors that a user sees, in cases/*.txt. A
 // case is
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The network of a simulated world as seen by a client (client/transport.h).
 #ifndef HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_
 #define HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_

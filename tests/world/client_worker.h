@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A worker that combines the production client (client/client.h) with a
 // simulated user of it.
 #ifndef HOLDFAST_TESTS_WORLD_CLIENT_WORKER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A checkpoint directory in memory that all processes of a world share.
 #ifndef HOLDFAST_TESTS_WORLD_DISK_H_
 #define HOLDFAST_TESTS_WORLD_DISK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A process that evaluates checkpoints (docs/evaluation.md), as
 // worker/offline/evaluator_task.h does.
 #ifndef HOLDFAST_TESTS_WORLD_EVALUATOR_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Runs the PushPull calls at the only ps of a job.
 #ifndef HOLDFAST_TESTS_WORLD_EXCHANGES_H_
 #define HOLDFAST_TESTS_WORLD_EXCHANGES_H_

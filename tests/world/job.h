@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The job that is trained in a simulated world.
 #ifndef HOLDFAST_TESTS_WORLD_JOB_H_
 #define HOLDFAST_TESTS_WORLD_JOB_H_

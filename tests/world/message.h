@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The messages in flight in a simulated world, as data.
 #ifndef HOLDFAST_TESTS_WORLD_MESSAGE_H_
 #define HOLDFAST_TESTS_WORLD_MESSAGE_H_

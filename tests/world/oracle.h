@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Knows what every value and message must be if all promises are kept.
 #ifndef HOLDFAST_TESTS_WORLD_ORACLE_H_
 #define HOLDFAST_TESTS_WORLD_ORACLE_H_

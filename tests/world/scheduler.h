@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a simulated world leaves to others: when things happen, and whether they
 // happen.
 #ifndef HOLDFAST_TESTS_WORLD_SCHEDULER_H_

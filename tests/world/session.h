@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The membership of a process, maintained as common/rpc/session.h does.
 #ifndef HOLDFAST_TESTS_WORLD_SESSION_H_
 #define HOLDFAST_TESTS_WORLD_SESSION_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An operator who changes the learning rate, as `holdfast set` does, and asks
 // again after getting no answer.
 #ifndef HOLDFAST_TESTS_WORLD_SET_COMMAND_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An operator who stops the job, as `holdfast stop` does (cli/stop.cc).
 #ifndef HOLDFAST_TESTS_WORLD_STOP_COMMAND_H_
 #define HOLDFAST_TESTS_WORLD_STOP_COMMAND_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Workers that follow the protocol by script (docs/protocol/life_of_a_step.md,
 // docs/protocol/asynchronous.md, and L1, L2 and G6 of
 // docs/protocol/recovery.md), and workers that violate it (Misdeed).

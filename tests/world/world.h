@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A simulated cluster. Its coordinator and shards are the production code; all
 // messages between them, the workers and the disk are delivered, lost, repeated
 // and held back by a scheduler.

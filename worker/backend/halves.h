@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rounds float32 to the 16-bit formats, to nearest, ties to even. Compiled for
 // the CPU and, by nvcc, for the GPU; both give the same bits.
 #ifndef HOLDFAST_WORKER_BACKEND_HALVES_H_

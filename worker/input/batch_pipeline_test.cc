@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/input/batch_pipeline.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_WORKER_INPUT_HOOKED_SOURCE_H_
 #define HOLDFAST_WORKER_INPUT_HOOKED_SOURCE_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Examples per second that a worker's input threads produce: images of 28 x 28
 // bytes in batches of 100, unchanged, and moved, mirrored and normalised. CPU
 // is the time of all threads.

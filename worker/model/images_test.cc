@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Models of images: the layers that take them, alone and in residual blocks.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a worker trains: an interface that users implement
 // (examples/custom_model/), and helpers to implement it.
 #ifndef HOLDFAST_WORKER_MODEL_MODEL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/model/network_model.h"
 
 #include <cmath>

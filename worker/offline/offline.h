@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Uses of a job's checkpoint without a cluster: docs/evaluation.md.
 #ifndef HOLDFAST_WORKER_OFFLINE_OFFLINE_H_
 #define HOLDFAST_WORKER_OFFLINE_OFFLINE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef HOLDFAST_WORKER_TRAINER_EVALUATOR_H_
 #define HOLDFAST_WORKER_TRAINER_EVALUATOR_H_
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The gradient of a batch, on its way from the model to the cluster.
 #ifndef HOLDFAST_WORKER_TRAINER_GRADIENT_H_
 #define HOLDFAST_WORKER_TRAINER_GRADIENT_H_

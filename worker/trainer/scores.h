@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an evaluation reports besides the sums that models compute themselves:
 // the scores that a job asks for, each computed from the outputs of all
 // examples.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How the loops pull and push rows of embedding tables.
 #include <cstdint>
 #include <map>

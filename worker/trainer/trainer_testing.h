@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // For tests of what a trainer does in a job: everything around it is a fake.
 #ifndef HOLDFAST_WORKER_TRAINER_TRAINER_TESTING_H_
 #define HOLDFAST_WORKER_TRAINER_TRAINER_TESTING_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/trainer/training_context.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Checks that a program on the client's training loop makes the same calls to
 // the cluster as the C++ worker, call by call, in every kind of job. So the
 // same gradients give the same values.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The program of overlays/script: softmax regression on digits that the wheel draws."""
 
 import numpy as np

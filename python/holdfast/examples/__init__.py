@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Training scripts that run without changes, and data for them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A data set of digits that are drawn, not downloaded: strokes with random distortions."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a perceptron on images of digits with JAX, in one process.
 
     python -m holdfast.examples.jax_mnist_single

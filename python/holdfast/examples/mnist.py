@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a perceptron on images of ten classes, with NumPy alone.
 
     python -m holdfast.examples.mnist                    # 2 ps and 2 workers on this machine

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """MovieLens as implicit feedback, and how well a model ranks (He et al. 2017).
 
 Each rating is a positive example. Each user's last rating is held out for the test: it should be

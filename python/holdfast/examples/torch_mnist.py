@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a perceptron on images of ten digits with PyTorch, on a cluster.
 
     holdfast local --ps=2 --workers=2 -- python -m holdfast.examples.torch_mnist

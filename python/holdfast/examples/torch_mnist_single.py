@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains a perceptron on images of ten digits with PyTorch, in one process.
 
     python -m holdfast.examples.torch_mnist_single

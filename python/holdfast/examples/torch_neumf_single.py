@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Trains NeuMF (He et al. 2017) on MovieLens with PyTorch, in one process.
 
     python -m holdfast.examples.torch_neumf_single --data=ml-100k.inter

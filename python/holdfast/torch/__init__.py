@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """PyTorch training loops on a cluster.
 
 A script keeps its model, its loss and its optimizer; ``Optimizer`` replaces the optimizer, and

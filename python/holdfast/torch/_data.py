@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches of datasets and data loaders by their index in the training stream."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Passes gradients from backward passes to the cluster: their memory, and when to send them."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The ranks of a torch.distributed group as one worker of the cluster.
 
 Rank 0 of the group has the connection. Each rank computes one piece of a step's batch; the sum of

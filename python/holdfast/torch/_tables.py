@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The embedding tables of a model: rows for its modules, and the rows' gradients."""
 
 from __future__ import annotations

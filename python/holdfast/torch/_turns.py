@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The turns of a training loop, which update the values of the model."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The part of a model that the cluster holds: trained parameters and batch norm's statistics."""
 
 from __future__ import annotations

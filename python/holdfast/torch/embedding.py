@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Embeddings whose rows are on the cluster."""
 
 from __future__ import annotations

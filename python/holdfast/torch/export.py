@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Makes state dicts from checkpoints, without a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The optimizer of a PyTorch training loop on a cluster."""
 
 from __future__ import annotations

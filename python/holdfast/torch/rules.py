@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Optimizers of ``torch.optim`` as rules of the cluster.
 
 The optimizer's state is on the ps, so the ps receive only a declaration. Options that no rule

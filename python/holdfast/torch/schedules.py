@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Schedulers of ``torch.optim.lr_scheduler`` as schedules that a job declares.
 
 The coordinator computes the rate of each step, so that every ps sees the same rate whatever failed

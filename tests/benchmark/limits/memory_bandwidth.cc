@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures this machine's memory bandwidth: memcpy, and the triad of STREAM (J.
 // D. McCalpin, "Memory Bandwidth and Machine Balance", 1995), a = b + s c.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measures what gRPC itself can do on this machine: calls with bare ByteBuffers
 // between processes over loopback. This is the limit for Holdfast's own wire
 // measures.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Code shared by the programs of this folder: processes, measuring, the data.
 
 A peer's program starts the processes of its cluster on this machine, each of which is the same

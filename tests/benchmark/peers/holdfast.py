@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Holdfast itself, measured with `holdfast bench`."""
 
 import argparse

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows of Holdfast's embedding tables, measured with `holdfast bench rows`."""
 
 import harness

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """iperf3 over loopback with one connection: the throughput of TCP itself."""
 
 import json

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """MXNet's distributed kvstore (ps-lite over ZeroMQ), with the optimizer on the server."""
 
 import argparse

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """ps-lite over ZeroMQ, built from the source that PS_LITE_SOURCE names."""
 
 import argparse

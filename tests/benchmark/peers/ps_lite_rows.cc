@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rows in ps-lite's KVServer, with one KVWorker: the server's handler finds
 // them in an absl::flat_hash_map and applies SGD. Like ps_lite_wire.cc, this is
 // one role of a cluster; ps_lite_rows.py builds it and starts all roles. The

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows in ps-lite, built from the source that PS_LITE_SOURCE names."""
 
 import os

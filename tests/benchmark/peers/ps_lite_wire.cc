@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // ps-lite's KVServer and KVWorker, with a server that applies SGD: one role of
 // a cluster of scheduler, server and worker, as set by ps-lite's environment
 // variables. ps_lite.py builds it and starts all three. The worker prints JSON

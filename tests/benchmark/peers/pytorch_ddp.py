@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """PyTorch's DistributedDataParallel over gloo: 2 processes, no server."""
 
 import argparse

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows in Redis, each a binary value under a key of 8 bytes, over loopback.
 
 Redis has no optimizer: a push stores values that are already computed, which is less work than a

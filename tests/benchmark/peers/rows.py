@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Code shared by the programs that measure rows: batches of ids, flags, reporting.
 
 Ids are drawn as in `holdfast bench rows`: by Zipf's law over the rows of the table, permuted so

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """TensorFlow's classic parameter server: train.Server and replica_device_setter.
 
 Synchronous training uses SyncReplicasOptimizer.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows of a variable on TensorFlow's classic parameter server: gather, scatter_sub.
 
 The variable has memory for all rows; ids are row numbers.

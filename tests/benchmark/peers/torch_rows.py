@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows in PyTorch and NumPy within one process, with one thread: the limit.
 
 Nothing is transferred: a pull is an index_select of the table, a push an index_add_. A "batch" is

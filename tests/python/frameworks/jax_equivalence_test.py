@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Several JAX workers make the same steps as one worker, with the same bits whichever task
 dies."""
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A perceptron in JAX and its update rules, for tests."""
 
 import jax

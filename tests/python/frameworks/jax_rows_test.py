@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Rows of embedding tables in JAX: the same arithmetic as in one process, whichever task dies."""
 
 import os

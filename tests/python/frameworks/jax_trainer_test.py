@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.jax in one process: names, dtypes, shardings, and ownership of memory."""
 
 import os

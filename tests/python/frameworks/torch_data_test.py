@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Batches of datasets and loaders, and which processes load them."""
 
 import multiprocessing

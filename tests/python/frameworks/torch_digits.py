@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A model and its examples, for tests that train it in several ways."""
 
 import torch

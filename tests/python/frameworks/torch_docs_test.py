@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The scripts of docs/python/torch.md, run from its text."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Tables on a cluster with dense parameters under DDP: the same steps as in one process."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Workers and ps are killed while a PyTorch script with tables trains: the bits stay the same."""
 
 import unittest

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.torch.Embedding and EmbeddingBag with one worker: the same arithmetic as torch's
 own."""
 

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Two workers with 100 examples each, against PyTorch with 200, and against its DDP."""
 
 import os

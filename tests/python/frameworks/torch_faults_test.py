@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Workers and ps are killed while a PyTorch script trains: the bits stay the same, without any
 try/except."""
 

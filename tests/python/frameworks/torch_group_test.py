@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Two groups of two ranks: each group is one worker of the cluster."""
 
 import unittest

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.examples.torch_neumf compared with the same model in one process, on random ratings.
 
 If the environment variable MOVIELENS is set, the path of an ml-100k.inter, uses its ratings.

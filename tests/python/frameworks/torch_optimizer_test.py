@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """holdfast.torch.Optimizer with one worker: the same arithmetic as plain PyTorch."""
 
 import copy

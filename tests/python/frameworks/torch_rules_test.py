@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """torch.optim's optimizers and schedulers, and the rules and schedules that they are converted
 to."""
 

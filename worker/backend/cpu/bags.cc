@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bags of rows, and dot products of pairs of vectors.
 //
 // Loops are written with vectors of the CPU's length, so that sums stay in

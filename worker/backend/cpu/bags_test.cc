@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Operations on bags, pairs of vectors and columns. Formulas are those of
 // backend.h, computed here in double unless results must be exact.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which of its kernels OpenBLAS runs on this CPU.
 //
 // OpenBLAS chooses by the model number of the CPU when it is loaded, before

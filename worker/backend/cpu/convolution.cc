@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Convolutions as matrix products: im2col (Chellapilla et al. 2006).
 
 #include <cblas.h>

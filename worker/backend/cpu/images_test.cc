@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares the CPU backend's operations on images with the formulas of
 // backend.h in double.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Normalisation of columns and of rows. Sums are computed in double, whose
 // rounding errors do not show in a float's precision.
 

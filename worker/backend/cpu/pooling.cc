@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pooling of images. The inner loops are over channels, which are independent:
 // they are vectorized without changing the order of addition.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bags of rows, dot products of pairs of vectors, and moves of columns.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The rest of the worker's access to GPUs. A build without a CUDA toolkit has
 // these functions too; they return errors that say so (no_cuda.cc).
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // CudaDeviceMath's operations on bags, on pairs of vectors, and on columns.
 #include "worker/backend/cuda/cuda_device_math.h"
 #include "worker/backend/cuda/cuda_status.h"

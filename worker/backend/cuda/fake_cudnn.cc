@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A fake cuDNN that exports every function, none of which does anything, with a
 // configurable version: for cudnn_test.cc.
 #include <cstddef>

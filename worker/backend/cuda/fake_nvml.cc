@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A fake management library with two GPUs, the second of which does not report
 // its utilization: for gpu_usage_test.cc.
 #include <cstring>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finds cuBLAS and cuDNN, the shared libraries that a program loads at run time
 // because it must also start on machines without them.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_FIND_LIBRARY_H_

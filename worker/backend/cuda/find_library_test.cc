@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/backend/cuda/find_library.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Our own kernels: everything but matrix products. Each function enqueues one
 // operation of DeviceMath (worker/backend/stream/device_math.h) on `stream` and
 // returns the error of doing so, if any. Sizes are those of the matrices in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How our kernels are launched, and how they move and divide values.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_

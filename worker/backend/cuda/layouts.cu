@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kernels that bring matrices into the layout that cuDNN expects. They compute
 // nothing.
 #include "worker/backend/cuda/kernels.h"

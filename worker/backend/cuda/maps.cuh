@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kernels that compute each value of a matrix from the values at the same place
 // in others. The result may be one of these matrices.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_

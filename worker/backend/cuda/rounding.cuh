@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The formats in which values are kept as factors of products.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_

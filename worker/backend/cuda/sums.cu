@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sums over rows and columns, and the operations based on them: normalisation
 // and losses.
 #include "worker/backend/cuda/kernels.h"

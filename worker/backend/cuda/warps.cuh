@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Kernels in which each warp handles a row of a matrix.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_WARPS_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_WARPS_CUH_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Operations that move a window over images. All gather: a thread computes
 // adjacent values of the result and reads the values that they depend on, so
 // that no two threads write to the same address.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bags on the fake device: one copy brings their parts, and operations wait for
 // it.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The order of work on devices that read each other's memory, with fake
 // devices.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/backend/stream/stream_backend.h"
 
 #include <gmock/gmock.h>

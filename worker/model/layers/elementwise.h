@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Layers whose elements stay in place.
 #ifndef HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
 #define HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
