@@ -17,6 +17,7 @@
 #include "cli/bench_step.h"
 #include "cli/bench_wire.h"
 #include "cli/signal_watch.h"
+#include "common/base/status_macros.h"
 #include "common/process/daemon.h"
 
 namespace holdfast {
@@ -94,11 +95,9 @@ constexpr Verb kVerbs[] = {
 absl::Status Run(const Verb& verb, const BenchFlags& flags) {
   // Must exist before the first child process and the second thread.
   SignalWatch signals;
-  const auto folder = ScratchFolder::Make();
-  if (!folder.ok()) return folder.status();
-  const auto report = BenchReport::Open(flags.json);
-  if (!report.ok()) return report.status();
-  return verb.run(flags, (*folder)->path(), &signals, report->get());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto folder, ScratchFolder::Make());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto report, BenchReport::Open(flags.json));
+  return verb.run(flags, folder->path(), &signals, report.get());
 }
 
 }  // namespace

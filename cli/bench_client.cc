@@ -30,6 +30,7 @@
 #include "cli/flag_set.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/cluster_spec.h"
 #include "common/job/task_id.h"
 #include "common/process/daemon.h"
@@ -142,21 +143,20 @@ struct Costs {
 // when a ps is missing.
 absl::StatusOr<std::map<std::string, Costs>> MeasureInTurn(
     const std::vector<Op>& round, const Flags& flags, double seconds) {
-  const auto pids = Processes(flags.cluster_spec, flags.job.shards);
-  if (!pids.ok()) return pids.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto pids,
+                            Processes(flags.cluster_spec, flags.job.shards));
   std::map<std::string, Costs> costs;
   Schedule schedule(seconds);
   while (schedule.GoOn()) {
     for (const Op& op : round) {
       absl::Status status = op.prepare ? op.prepare() : absl::OkStatus();
       if (!status.ok()) return status;
-      const auto before = CpuTimeOf(*pids);
+      const auto before = CpuTimeOf(pids);
       status =
           Timed(op.run, schedule.counts() ? &costs[op.name].samples : nullptr);
       if (!status.ok()) return status;
-      const auto after = CpuTimeOf(*pids);
-      if (!after.ok()) return after.status();
-      if (schedule.counts()) costs[op.name].cpu += *after - *before;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto after, CpuTimeOf(pids));
+      if (schedule.counts()) costs[op.name].cpu += after - *before;
     }
   }
   return costs;
@@ -172,8 +172,7 @@ void SetCosts(const Costs& costs, proto::BenchmarkResult* result) {
 // and are not disturbed before the results are read.
 absl::Status Finish(const std::vector<proto::BenchmarkResult>& results,
                     const Flags& flags, Cluster* cluster) {
-  absl::Status status = WriteResults(results, flags.result_file);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(WriteResults(results, flags.result_file));
   return cluster->Leave("", SteadyNow() + absl::Seconds(60));
 }
 
@@ -187,8 +186,7 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
       wants("read") ? flags.job.bytes / sizeof(float) : 0);
   uint64_t sum = 0;
   std::vector<char> to(wants("memcpy") ? flags.job.bytes : 0);
-  const auto tcp = TcpLimit::Start(flags.job.bytes);
-  if (!tcp.ok()) return tcp.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto tcp, TcpLimit::Start(flags.job.bytes));
 
   const Op ticket = {"ticket", [&] { return worker->TakeTicket(); }};
   std::vector<Op> round;
@@ -210,7 +208,7 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
     round.push_back({"pushpull", [&] { return worker->PushPull(); }});
   }
   if (wants("tcp")) {
-    round.push_back({"tcp", [&] { return (*tcp)->Exchange(from); }});
+    round.push_back({"tcp", [&] { return tcp->Exchange(from); }});
   }
   if (wants("memcpy")) {
     round.push_back({"memcpy", [&] {
@@ -227,8 +225,8 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   }
   worker->CopyValues();
 
-  auto costs = MeasureInTurn(round, flags, flags.seconds * ops.size());
-  if (!costs.ok()) return costs.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto costs, MeasureInTurn(round, flags, flags.seconds * ops.size()));
   std::vector<proto::BenchmarkResult> results;
   for (const std::string& op : ops) {
     proto::BenchmarkResult& result = results.emplace_back();
@@ -237,7 +235,7 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
     result.set_codec(flags.job.codec);
     result.set_bytes(flags.job.bytes);
     result.set_shards(flags.job.shards);
-    SetCosts((*costs)[op], &result);
+    SetCosts(costs[op], &result);
     if (op != "ticket") SetRate(&result);
   }
   return Finish(results, flags, &worker->cluster());
@@ -267,8 +265,8 @@ absl::Status Rows(const Flags& flags, BenchRowWorker* worker) {
   for (const Op& op : all) {
     if (std::count(ops.begin(), ops.end(), op.name) > 0) round.push_back(op);
   }
-  auto costs = MeasureInTurn(round, flags, flags.seconds * ops.size());
-  if (!costs.ok()) return costs.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto costs, MeasureInTurn(round, flags, flags.seconds * ops.size()));
 
   std::vector<proto::BenchmarkResult> results;
   for (const std::string& op : ops) {
@@ -280,7 +278,7 @@ absl::Status Rows(const Flags& flags, BenchRowWorker* worker) {
     result.set_table_rows(static_cast<double>(flags.row_job.rows));
     const bool unique = op == "push" || op == "pull" || op == "pushpull";
     result.set_rows(unique ? worker->unique_ids() : flags.row_job.ids);
-    SetCosts((*costs)[op], &result);
+    SetCosts(costs[op], &result);
     SetRowCosts(&result);
     if (op == "assign") continue;
     result.set_bytes(result.rows() * flags.row_job.row_length * sizeof(float));
@@ -295,10 +293,9 @@ absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(60);
   const uint64_t pushes = flags.job.bytes > 0 ? 3 : 0;
   for (;;) {
-    const auto status = cluster->GetStatus(deadline);
-    if (!status.ok()) return status.status();
-    if (status->state().phase() == proto::TRAINING &&
-        status->global_step() >= pushes) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto status, cluster->GetStatus(deadline));
+    if (status.state().phase() == proto::TRAINING &&
+        status.global_step() >= pushes) {
       return absl::OkStatus();
     }
     if (SteadyNow() > deadline) {
@@ -321,18 +318,16 @@ absl::Status Control(const Flags& flags, const ClusterSpec& spec) {
   options.credentials = *std::move(credentials);
   options.connect_timeout = absl::Seconds(60);
   options.same_host = false;
-  const auto cluster = Cluster::Connect(std::move(options));
-  if (!cluster.ok()) return cluster.status();
-  absl::Status status = AwaitLoad(flags, cluster->get());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            Cluster::Connect(std::move(options)));
+  absl::Status status = AwaitLoad(flags, cluster.get());
   if (!status.ok()) return status;
   std::vector<absl::Duration> samples;
   Schedule schedule(flags.seconds);
   while (schedule.GoOn()) {
     status = Timed(
         [&] {
-          return (*cluster)
-              ->GetStatus(SteadyNow() + absl::Seconds(60))
-              .status();
+          return cluster->GetStatus(SteadyNow() + absl::Seconds(60)).status();
         },
         schedule.counts() ? &samples : nullptr);
     if (!status.ok()) return status;
@@ -376,25 +371,23 @@ absl::Status Run(Flags flags) {
   flags.job.asynchronous = flags.mode == "asynchronous";
   ClusterFlags cluster;
   cluster.cluster_spec = flags.cluster_spec;
-  const auto spec = ResolveCluster(cluster, "");
-  if (!spec.ok()) return spec.status();
-  if (flags.role == "control") return Control(flags, *spec);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto spec, ResolveCluster(cluster, ""));
+  if (flags.role == "control") return Control(flags, spec);
   BenchJob job = flags.job;
   job.same_host = flags.same_host != "off";
   job.bytes = std::max<uint64_t>(job.bytes, sizeof(float));
   const TaskId task = {kWorkerJob, static_cast<uint32_t>(flags.task_index)};
-  const auto credentials = CredentialsOf(flags, task);
-  if (!credentials.ok()) return credentials.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(flags, task));
   if (flags.role == "rows") {
     const auto worker =
-        BenchRowWorker::Start(*spec, task, *credentials, flags.row_job);
+        BenchRowWorker::Start(spec, task, credentials, flags.row_job);
     return worker.ok() ? Rows(flags, worker->get()) : worker.status();
   }
-  const auto worker = BenchWorker::Start(*spec, task, *credentials, job);
-  if (!worker.ok()) return worker.status();
-  if (flags.role == "wire") return Wire(flags, worker->get());
-  if (flags.role == "load") return Load(flags, worker->get());
-  if (flags.role == "train") return Train(flags, worker->get());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto worker,
+                            BenchWorker::Start(spec, task, credentials, job));
+  if (flags.role == "wire") return Wire(flags, worker.get());
+  if (flags.role == "load") return Load(flags, worker.get());
+  if (flags.role == "train") return Train(flags, worker.get());
   return absl::InvalidArgumentError(
       absl::StrCat("unknown --role=", flags.role));
 }

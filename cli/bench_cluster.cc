@@ -20,6 +20,7 @@
 #include "cli/certificate_folder.h"
 #include "cli/find_program.h"
 #include "cli/loopback_cluster.h"
+#include "common/base/status_macros.h"
 #include "common/job/task_id.h"
 #include "common/rpc/identity.h"
 
@@ -54,10 +55,10 @@ ScratchFolder::~ScratchFolder() {
 absl::StatusOr<std::unique_ptr<BenchProcesses>> BenchProcesses::Start(
     const std::vector<LocalCluster::Program>& programs,
     const RunDirectory& directory, SignalWatch* signals) {
-  auto cluster = LocalCluster::Start(programs, directory);
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster,
+                            LocalCluster::Start(programs, directory));
   return std::unique_ptr<BenchProcesses>(
-      new BenchProcesses(*std::move(cluster), directory, signals));
+      new BenchProcesses(std::move(cluster), directory, signals));
 }
 
 absl::Status BenchProcesses::Wait(int fd, absl::Time deadline) {
@@ -85,8 +86,7 @@ absl::Status BenchProcesses::AwaitEnd(const std::string& name) {
     return false;
   };
   while (runs()) {
-    absl::Status status = Wait(-1, absl::InfiniteFuture());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Wait(-1, absl::InfiniteFuture()));
   }
   return absl::OkStatus();
 }
@@ -117,24 +117,23 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
   if (!binary.ok()) {
     return absl::InvalidArgumentError(binary.status().message());
   }
-  auto directory = RunDirectory::Open(folder);
-  if (!directory.ok()) return directory.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto directory, RunDirectory::Open(folder));
   auto ports = std::make_unique<HeldPorts>();
-  auto spec = ChooseLoopbackCluster(num_ps, num_workers, /*evaluator=*/false,
-                                    ports.get());
-  if (!spec.ok()) return spec.status();
-  absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto spec, ChooseLoopbackCluster(num_ps, num_workers, /*evaluator=*/false,
+                                       ports.get()));
+  absl::Status status = directory->WriteClusterSpec(spec.ToJson());
   if (!status.ok()) return status;
   const std::string spec_flag =
-      absl::StrCat("--cluster_spec=", (*directory)->cluster_spec_path());
+      absl::StrCat("--cluster_spec=", directory->cluster_spec_path());
 
-  const std::string tls_path = (*directory)->tls_path();
+  const std::string tls_path = directory->tls_path();
   absl::StatusOr<Credentials> credentials = Credentials();
   if (ps.tls) {
     CertificateFolderOptions options;
     options.path = tls_path;
     options.training = "bench";
-    options.tasks = TasksWithOperator(*spec);
+    options.tasks = TasksWithOperator(spec);
     const auto made = MakeCertificateFolder(options);
     if (!made.ok()) return made.status();
     credentials = Credentials::FromFolder(
@@ -162,7 +161,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     LocalCluster::Program& program = programs.emplace_back();
     program.name = ClientName(i);
     program.binary = ThisProgram();
-    const std::string result = ResultPath(**directory, i);
+    const std::string result = ResultPath(*directory, i);
     program.args = {"bench", "client", spec_flag,
                     absl::StrCat("--result_file=", result)};
     if (ps.tls) program.args.push_back(absl::StrCat("--tls_dir=", tls_path));
@@ -172,12 +171,12 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     unlink(result.c_str());
   }
   std::unique_ptr<BenchCluster> cluster(
-      new BenchCluster(*std::move(spec), *std::move(credentials),
-                       *std::move(directory), std::move(ports)));
-  auto processes =
-      BenchProcesses::Start(programs, *cluster->directory_, signals);
-  if (!processes.ok()) return processes.status();
-  cluster->processes_ = *std::move(processes);
+      new BenchCluster(std::move(spec), *std::move(credentials),
+                       std::move(directory), std::move(ports)));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto processes,
+      BenchProcesses::Start(programs, *cluster->directory_, signals));
+  cluster->processes_ = std::move(processes);
   return cluster;
 }
 
@@ -189,9 +188,8 @@ absl::StatusOr<std::vector<proto::BenchmarkResult>> BenchCluster::AwaitResults(
   std::ifstream file(path);
   std::vector<proto::BenchmarkResult> results;
   for (std::string line; std::getline(file, line);) {
-    auto result = ParseBenchJson(line);
-    if (!result.ok()) return result.status();
-    results.push_back(*std::move(result));
+    HOLDFAST_ASSIGN_OR_RETURN(auto result, ParseBenchJson(line));
+    results.push_back(std::move(result));
   }
   if (!results.empty()) return results;
   return absl::InternalError(absl::StrCat(path, " has no results"));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -56,9 +57,8 @@ absl::StatusOr<std::vector<uint64_t>> ParseSizes(absl::string_view flag,
                                                  const std::string& text) {
   return ParseList<uint64_t>(
       flag, text, [](const std::string& item) -> absl::StatusOr<uint64_t> {
-        const auto bytes = ParseBytes(item);
-        if (!bytes.ok()) return bytes.status();
-        if (*bytes % sizeof(float) == 0 && *bytes <= kMostBytes) return *bytes;
+        HOLDFAST_ASSIGN_OR_RETURN(const auto bytes, ParseBytes(item));
+        if (bytes % sizeof(float) == 0 && bytes <= kMostBytes) return bytes;
         return absl::InvalidArgumentError(absl::StrCat(
             "\"", item, "\" is not a multiple of 4 bytes up to 4GB"));
       });

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "cli/zipf.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {
@@ -65,13 +66,12 @@ absl::StatusOr<std::unique_ptr<BenchRowWorker>> BenchRowWorker::Start(
   options.job_digest = "bench";
   options.data_digest = "bench";
   options.connect_timeout = absl::Seconds(60);
-  auto cluster = Cluster::Connect(std::move(options));
-  if (!cluster.ok()) return cluster.status();
-  absl::Status status = (*cluster)->Declare(DeclarationOf(job), Late());
-  if (status.ok()) status = (*cluster)->AwaitVariables(Late());
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster, Cluster::Connect(std::move(options)));
+  absl::Status status = cluster->Declare(DeclarationOf(job), Late());
+  if (status.ok()) status = cluster->AwaitVariables(Late());
   if (!status.ok()) return status;
   std::unique_ptr<BenchRowWorker> worker(
-      new BenchRowWorker(*std::move(cluster), job));
+      new BenchRowWorker(std::move(cluster), job));
   status = worker->Pull();
   if (!status.ok()) return status;
   return worker;
@@ -112,12 +112,12 @@ absl::Status BenchRowWorker::Fill() {
 }
 
 absl::Status BenchRowWorker::TakeTicket() {
-  auto ticket = cluster_->StartTakeTicket()->Await(Late());
-  if (!ticket.ok()) return ticket.status();
-  if (!ticket->has_value()) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto ticket,
+                            cluster_->StartTakeTicket()->Await(Late()));
+  if (!ticket.has_value()) {
     return absl::InternalError("a job without end has no more tickets");
   }
-  ticket_ = **std::move(ticket);
+  ticket_ = *std::move(ticket);
   return absl::OkStatus();
 }
 
@@ -150,8 +150,8 @@ absl::Status BenchRowWorker::TrainBatch() {
   next_batch_.Assign(NextBatch().ids);
   this_batch_.Sum(gradients_.data(), job_.row_length, sums_.data());
   parameters_.WantRows(0, next_batch_.unique());
-  absl::Status status = Apply(this_batch_.unique(), sums_.data(), &parameters_);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Apply(this_batch_.unique(), sums_.data(), &parameters_));
   next_batch_.Spread(parameters_.RowsOf(0).data(), job_.row_length,
                      values_.data());
   std::swap(this_batch_, next_batch_);
@@ -184,11 +184,10 @@ absl::Status BenchRowWorker::Apply(absl::Span<const uint64_t> ids,
   contribution.examples = 1;
   if (status.ok()) status = push->Contribute(contribution, next);
   if (!status.ok()) return status;
-  const auto outcome = push->Await(Late());
-  if (!outcome.ok()) return outcome.status();
-  if (outcome->verdict == proto::ACCEPTED) return absl::OkStatus();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto outcome, push->Await(Late()));
+  if (outcome.verdict == proto::ACCEPTED) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
-      "the verdict on a push was ", proto::Verdict_Name(outcome->verdict)));
+      "the verdict on a push was ", proto::Verdict_Name(outcome.verdict)));
 }
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "cli/bench_lists.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -36,18 +37,17 @@ absl::Status CheckCount(absl::string_view flag, uint64_t count, uint64_t most) {
 
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<Plan> MakePlan(const RowsFlags& flags) {
-  auto row_lengths =
-      ParseNumbers("row_length", flags.row_lengths, kMostRowLength);
-  if (!row_lengths.ok()) return row_lengths.status();
-  auto ps_counts = ParseNumbers("ps", flags.ps_counts, kMostPs);
-  if (!ps_counts.ok()) return ps_counts.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto row_lengths,
+      ParseNumbers("row_length", flags.row_lengths, kMostRowLength));
+  HOLDFAST_ASSIGN_OR_RETURN(auto ps_counts,
+                            ParseNumbers("ps", flags.ps_counts, kMostPs));
   auto ops = ParseWords(
       "ops", flags.ops,
       {"push", "pull", "pushpull", "assign", "sum", "spread", "batch"});
   if (!ops.ok()) return ops.status();
   absl::Status status = CheckCount("rows", flags.rows, kMostRows);
-  const int longest =
-      *std::max_element(row_lengths->begin(), row_lengths->end());
+  const int longest = *std::max_element(row_lengths.begin(), row_lengths.end());
   if (status.ok()) {
     status = CheckCount("ids", flags.ids, kMostBatchValues / longest);
   }
@@ -57,7 +57,7 @@ absl::StatusOr<Plan> MakePlan(const RowsFlags& flags) {
   }
   if (status.ok()) status = CheckSeconds(flags.seconds);
   if (!status.ok()) return status;
-  return Plan{*std::move(row_lengths), *std::move(ps_counts), *std::move(ops)};
+  return Plan{std::move(row_lengths), std::move(ps_counts), *std::move(ops)};
 }
 
 absl::Status Measure(const RowsFlags& flags, const Plan& plan, int num_ps,
@@ -75,11 +75,9 @@ absl::Status Measure(const RowsFlags& flags, const Plan& plan, int num_ps,
   const auto cluster = BenchCluster::Start(flags.ps, num_ps, /*num_workers=*/1,
                                            {client}, folder, signals);
   if (!cluster.ok()) return cluster.status();
-  const auto results = (*cluster)->AwaitResults(0);
-  if (!results.ok()) return results.status();
-  for (const proto::BenchmarkResult& result : *results) {
-    absl::Status status = report->Add(result);
-    if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto results, (*cluster)->AwaitResults(0));
+  for (const proto::BenchmarkResult& result : results) {
+    HOLDFAST_RETURN_IF_ERROR(report->Add(result));
   }
   return absl::OkStatus();
 }
@@ -121,13 +119,11 @@ void RowsFlags::AddTo(FlagSet* set) {
 
 absl::Status BenchRows(const RowsFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report) {
-  const absl::StatusOr<Plan> plan = MakePlan(flags);
-  if (!plan.ok()) return plan.status();
-  for (const int num_ps : plan->ps_counts) {
-    for (const int row_length : plan->row_lengths) {
-      absl::Status status =
-          Measure(flags, *plan, num_ps, row_length, folder, signals, report);
-      if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto plan, MakePlan(flags));
+  for (const int num_ps : plan.ps_counts) {
+    for (const int row_length : plan.row_lengths) {
+      HOLDFAST_RETURN_IF_ERROR(
+          Measure(flags, plan, num_ps, row_length, folder, signals, report));
     }
   }
   return absl::OkStatus();

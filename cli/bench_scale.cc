@@ -13,6 +13,7 @@
 #include "cli/bench_worker.h"
 #include "cli/status_watch.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -45,17 +46,14 @@ absl::StatusOr<Sample> AwaitSteps(uint64_t steps, absl::Time earliest,
                                   BenchCluster* cluster, StatusWatch* watch) {
   const absl::Time deadline = std::max(earliest, SteadyNow()) + kStartTimeout;
   while (SteadyNow() < deadline) {
-    absl::Status waited = cluster->processes().Wait(watch->fd(), deadline);
-    if (!waited.ok()) return waited;
+    HOLDFAST_RETURN_IF_ERROR(cluster->processes().Wait(watch->fd(), deadline));
     const auto status = watch->Take();
     if (!status.has_value() || status->global_step() < steps ||
         SteadyNow() < earliest) {
       continue;
     }
-    const auto cpu = cluster->processes().CpuTime();
-    if (!cpu.ok()) return cpu.status();
-    return Sample{std::chrono::steady_clock::now(), status->global_step(),
-                  *cpu};
+    HOLDFAST_ASSIGN_OR_RETURN(const auto cpu, cluster->processes().CpuTime());
+    return Sample{std::chrono::steady_clock::now(), status->global_step(), cpu};
   }
   return absl::DeadlineExceededError(absl::StrCat(
       "no ", steps, " steps in ", absl::FormatDuration(kStartTimeout)));
@@ -73,25 +71,25 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
                        absl::StrCat("--bytes=", point.bytes),
                        absl::StrCat("--shards=", point.ps)});
   }
-  const auto cluster = BenchCluster::Start(flags.ps, point.ps, point.workers,
-                                           clients, folder, signals);
-  if (!cluster.ok()) return cluster.status();
-  StatusWatch watch((*cluster)->spec(), (*cluster)->credentials(), kPeriod);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto cluster, BenchCluster::Start(flags.ps, point.ps, point.workers,
+                                              clients, folder, signals));
+  StatusWatch watch(cluster->spec(), cluster->credentials(), kPeriod);
   const bool synchronous = point.mode == kSynchronous;
   // The number of tensors pushed, and pulled, in a step.
   const int tensors = synchronous ? point.workers : 1;
   const uint64_t warm_up = kWarmUpSteps * (point.workers / tensors);
-  const auto begin =
-      AwaitSteps(warm_up, absl::InfinitePast(), cluster->get(), &watch);
-  if (!begin.ok()) return begin.status();
-  const auto end =
-      AwaitSteps(begin->steps + 1, SteadyNow() + absl::Seconds(flags.seconds),
-                 cluster->get(), &watch);
-  if (!end.ok()) return end.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto begin,
+      AwaitSteps(warm_up, absl::InfinitePast(), cluster.get(), &watch));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto end,
+      AwaitSteps(begin.steps + 1, SteadyNow() + absl::Seconds(flags.seconds),
+                 cluster.get(), &watch));
 
   const double seconds =
-      std::chrono::duration<double>(end->at - begin->at).count();
-  const double steps = static_cast<double>(end->steps - begin->steps);
+      std::chrono::duration<double>(end.at - begin.at).count();
+  const double steps = static_cast<double>(end.steps - begin.steps);
   const double gb = steps * tensors * 2 * point.bytes / 1e9;
   proto::BenchmarkResult result;
   result.set_benchmark("scale");
@@ -101,7 +99,7 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
   result.set_bytes(point.bytes);
   result.set_steps_per_second(steps / seconds);
   result.set_gb_per_s(gb / seconds);
-  result.set_cpu_seconds_per_gb(absl::ToDoubleSeconds(end->cpu - begin->cpu) /
+  result.set_cpu_seconds_per_gb(absl::ToDoubleSeconds(end.cpu - begin.cpu) /
                                 gb);
   return result;
 }
@@ -129,25 +127,24 @@ void ScaleFlags::AddTo(FlagSet* set) {
 
 absl::Status BenchScale(const ScaleFlags& flags, const std::string& folder,
                         SignalWatch* signals, BenchReport* report) {
-  const auto workers = ParseNumbers("workers", flags.workers, kMostWorkers);
-  if (!workers.ok()) return workers.status();
-  const auto ps_counts = ParseNumbers("ps", flags.ps_counts, kMostPs);
-  if (!ps_counts.ok()) return ps_counts.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto workers, ParseNumbers("workers", flags.workers, kMostWorkers));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto ps_counts,
+                            ParseNumbers("ps", flags.ps_counts, kMostPs));
   const auto modes =
       ParseWords("modes", flags.modes, {kSynchronous, "asynchronous"});
   if (!modes.ok()) return modes.status();
-  const auto sizes = ParseSizes("size", flags.size);
-  if (!sizes.ok()) return sizes.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto sizes, ParseSizes("size", flags.size));
   absl::Status status =
       CheckWord("optimizer", flags.optimizer, BenchOptimizers());
   if (status.ok()) status = CheckSeconds(flags.seconds);
   if (!status.ok()) return status;
 
   for (const std::string& mode : *modes) {
-    for (const int ps : *ps_counts) {
-      for (const int count : *workers) {
+    for (const int ps : ps_counts) {
+      for (const int count : workers) {
         const auto result =
-            Measure(flags, {mode, ps, count, sizes->front()}, folder, signals);
+            Measure(flags, {mode, ps, count, sizes.front()}, folder, signals);
         if (!result.ok()) return result.status();
         status = report->Add(*result);
         if (!status.ok()) return status;

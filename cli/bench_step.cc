@@ -17,6 +17,7 @@
 #include "cli/bench_lists.h"
 #include "cli/find_program.h"
 #include "cli/run_directory.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_file.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
@@ -75,13 +76,13 @@ absl::StatusOr<std::vector<Case>> MakeCases(const StepFlags& flags,
   for (const std::string& path :
        std::vector<std::string>(absl::StrSplit(flags.jobs, ','))) {
     for (const std::string& mode : *modes) {
-      const auto text = JobText(path, mode, flags.steps);
-      if (!text.ok()) return text.status();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto text,
+                                JobText(path, mode, flags.steps));
       Case& job = cases.emplace_back();
       job.mode = mode;
       job.job_file = absl::StrCat(folder, "/", cases.size(), ".textproto");
       std::ofstream file(job.job_file);
-      file << *text;
+      file << text;
       file.close();
       if (!file) {
         return absl::InternalError(absl::StrCat("cannot write ", job.job_file));
@@ -110,8 +111,7 @@ absl::StatusOr<proto::TrainingResult> Run(const StepFlags& flags,
                                           const Case& job,
                                           const std::string& folder,
                                           SignalWatch* signals) {
-  const auto directory = RunDirectory::Open(folder);
-  if (!directory.ok()) return directory.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto directory, RunDirectory::Open(folder));
   const std::string run_dir = folder + "/run";
   // Removes the folder of the previous run, whose result has been read.
   std::error_code ignored;
@@ -131,10 +131,9 @@ absl::StatusOr<proto::TrainingResult> Run(const StepFlags& flags,
        absl::StrSplit(flags.local_flags, ' ', absl::SkipWhitespace())) {
     program.args.emplace_back(flag);
   }
-  const auto processes = BenchProcesses::Start({program}, **directory, signals);
+  const auto processes = BenchProcesses::Start({program}, *directory, signals);
   if (!processes.ok()) return processes.status();
-  absl::Status status = (*processes)->AwaitEnd(program.name);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR((*processes)->AwaitEnd(program.name));
   return ReadResult(run_dir + "/result.json");
 }
 
@@ -197,24 +196,21 @@ absl::Status BenchStep(const StepFlags& flags, const std::string& folder,
     return absl::InvalidArgumentError(
         absl::StrCat("--rounds=", flags.rounds, ": must be at least 1"));
   }
-  absl::StatusOr<std::vector<Case>> cases = MakeCases(flags, folder);
-  if (!cases.ok()) return cases.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto cases, MakeCases(flags, folder));
   for (int round = 0; round < flags.rounds; ++round) {
-    for (Case& job : *cases) {
-      const auto result = Run(flags, job, folder, signals);
-      if (!result.ok()) return result.status();
-      job.results.push_back(*result);
+    for (Case& job : cases) {
+      HOLDFAST_ASSIGN_OR_RETURN(const auto result,
+                                Run(flags, job, folder, signals));
+      job.results.push_back(result);
       std::cerr << absl::StrFormat("round %d of %d: %s, %s: %.1f steps/s",
-                                   round + 1, flags.rounds, result->job(),
-                                   job.mode, result->steps_per_second())
+                                   round + 1, flags.rounds, result.job(),
+                                   job.mode, result.steps_per_second())
                 << std::endl;
     }
   }
-  for (const Case& job : *cases) {
-    const auto summary = Summary(job);
-    if (!summary.ok()) return summary.status();
-    absl::Status status = report->Add(*summary);
-    if (!status.ok()) return status;
+  for (const Case& job : cases) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto summary, Summary(job));
+    HOLDFAST_RETURN_IF_ERROR(report->Add(summary));
   }
   return absl::OkStatus();
 }

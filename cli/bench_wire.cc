@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/bench_lists.h"
 #include "cli/bench_worker.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -30,31 +31,30 @@ struct Plan {
 
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<Plan> MakePlan(const WireFlags& flags) {
-  auto sizes = ParseSizes("sizes", flags.sizes);
-  if (!sizes.ok()) return sizes.status();
-  auto shards = ParseNumbers("shards", flags.shards, kMostShards);
-  if (!shards.ok()) return shards.status();
-  auto codecs = ParseWords(
-      "codecs",
-      flags.codecs.empty() ? absl::StrJoin(BenchCodecs(), ",") : flags.codecs,
-      BenchCodecs());
-  if (!codecs.ok()) return codecs.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto sizes, ParseSizes("sizes", flags.sizes));
+  HOLDFAST_ASSIGN_OR_RETURN(auto shards,
+                            ParseNumbers("shards", flags.shards, kMostShards));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto codecs,
+      ParseWords("codecs",
+                 flags.codecs.empty() ? absl::StrJoin(BenchCodecs(), ",")
+                                      : flags.codecs,
+                 BenchCodecs()));
   auto ops =
       ParseWords("ops", flags.ops,
                  {"push", "push_in_place", "pull", "pull_in_place", "pushpull",
                   "ticket", "tcp", "memcpy", "read", kControl});
   if (!ops.ok()) return ops.status();
-  const auto load = ParseSizes("load", flags.load);
-  if (!load.ok()) return load.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto load, ParseSizes("load", flags.load));
   absl::Status status = CheckSeconds(flags.seconds);
   if (!status.ok()) return status;
   const auto same_host =
       ParseWords("same_host", flags.same_host, {"auto", "off"});
   if (!same_host.ok()) return same_host.status();
 
-  Plan plan{*std::move(sizes), *std::move(shards), *std::move(codecs),
+  Plan plan{std::move(sizes), std::move(shards), std::move(codecs),
             *std::move(ops)};
-  plan.load = load->front();
+  plan.load = load.front();
   const auto control = std::remove(plan.ops.begin(), plan.ops.end(), kControl);
   plan.control = control != plan.ops.end();
   plan.ops.erase(control, plan.ops.end());
@@ -77,15 +77,15 @@ absl::Status Measure(const WireFlags& flags, int shards,
                      const std::vector<BenchCluster::Client>& clients,
                      const std::string& folder, SignalWatch* signals,
                      BenchReport* report) {
-  const auto cluster = BenchCluster::Start(flags.ps, shards, /*num_workers=*/1,
-                                           clients, folder, signals);
-  if (!cluster.ok()) return cluster.status();
-  const auto results =
-      (*cluster)->AwaitResults(static_cast<int>(clients.size()) - 1);
-  if (!results.ok()) return results.status();
-  for (const proto::BenchmarkResult& result : *results) {
-    absl::Status status = report->Add(result);
-    if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto cluster,
+      BenchCluster::Start(flags.ps, shards, /*num_workers=*/1, clients, folder,
+                          signals));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto results,
+      cluster->AwaitResults(static_cast<int>(clients.size()) - 1));
+  for (const proto::BenchmarkResult& result : results) {
+    HOLDFAST_RETURN_IF_ERROR(report->Add(result));
   }
   return absl::OkStatus();
 }
@@ -127,22 +127,21 @@ void WireFlags::AddTo(FlagSet* set) {
 
 absl::Status BenchWire(const WireFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report) {
-  const absl::StatusOr<Plan> plan = MakePlan(flags);
-  if (!plan.ok()) return plan.status();
-  for (const int shards : plan->shards) {
-    for (const std::string& codec : plan->codecs) {
-      for (const uint64_t bytes : plan->sizes) {
-        if (plan->ops.empty()) continue;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto plan, MakePlan(flags));
+  for (const int shards : plan.shards) {
+    for (const std::string& codec : plan.codecs) {
+      for (const uint64_t bytes : plan.sizes) {
+        if (plan.ops.empty()) continue;
         std::vector<std::string> client =
             ClientFlags("wire", bytes, shards, codec, flags);
-        client.push_back(absl::StrCat("--ops=", absl::StrJoin(plan->ops, ",")));
+        client.push_back(absl::StrCat("--ops=", absl::StrJoin(plan.ops, ",")));
         absl::Status status =
             Measure(flags, shards, {client}, folder, signals, report);
         if (!status.ok()) return status;
       }
     }
-    if (!plan->control) continue;
-    for (const uint64_t load : {uint64_t{0}, plan->load}) {
+    if (!plan.control) continue;
+    for (const uint64_t load : {uint64_t{0}, plan.load}) {
       absl::Status status =
           Measure(flags, shards,
                   {ClientFlags("load", load, shards, "exact", flags),

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "cli/bench_limits.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -98,8 +99,7 @@ std::vector<std::string> BenchOptimizers() {
 absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(
     const ClusterSpec& spec, const TaskId& task, const Credentials& credentials,
     const BenchJob& job) {
-  const auto seat = spec.ReplicaIndex(task);
-  if (!seat.ok()) return seat.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto seat, spec.ReplicaIndex(task));
   Cluster::Options options{spec};
   options.task = task;
   options.credentials = credentials;
@@ -107,12 +107,11 @@ absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(
   options.job_digest = "bench";
   options.data_digest = "bench";
   options.connect_timeout = absl::Seconds(60);
-  auto cluster = Cluster::Connect(std::move(options));
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster, Cluster::Connect(std::move(options)));
   std::unique_ptr<BenchWorker> worker(
-      new BenchWorker(*std::move(cluster), *seat, job.bytes / sizeof(float)));
+      new BenchWorker(std::move(cluster), seat, job.bytes / sizeof(float)));
   absl::Status status = absl::OkStatus();
-  if (*seat == 0) {
+  if (seat == 0) {
     status = worker->cluster().Declare(DeclarationOf(job), Late());
   }
   if (status.ok()) status = worker->cluster().AwaitVariables(Late());
@@ -204,11 +203,10 @@ absl::Status BenchWorker::Step() {
   contribution.examples = 1;
   status = push->Contribute(contribution, &next_);
   if (!status.ok()) return status;
-  const auto outcome = push->Await(Late());
-  if (!outcome.ok()) return outcome.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto outcome, push->Await(Late()));
   std::swap(now_, next_);
   next_.Release();
-  return CheckAccepted(outcome->verdict);
+  return CheckAccepted(outcome.verdict);
 }
 
 }  // namespace holdfast

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -124,23 +125,19 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::Make(
   request.common_name = name;
   request.not_before = not_before;
   request.not_after = not_after;
-  const auto key = MakeKey();
-  if (!key.ok()) return key.status();
-  const auto certificate = Begin(request, key->get());
-  if (!certificate.ok()) return certificate.status();
-  X509* const own = certificate->get();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto key, MakeKey());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto certificate, Begin(request, key.get()));
+  X509* const own = certificate.get();
   X509_set_issuer_name(own, X509_get_subject_name(own));
   for (const auto& [id, value] :
        {std::pair<int, const char*>(NID_basic_constraints,
                                     "critical,CA:TRUE,pathlen:0"),
         {NID_key_usage, "critical,keyCertSign,cRLSign"},
         {NID_subject_key_identifier, "hash"}}) {
-    absl::Status status = AddExtension(own, own, id, value);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(AddExtension(own, own, id, value));
   }
-  absl::StatusOr<KeyPair> pair = Sign(own, key->get(), key->get());
-  if (!pair.ok()) return pair.status();
-  return CertificateAuthority(*std::move(pair), *certificate, *key);
+  HOLDFAST_ASSIGN_OR_RETURN(auto pair, Sign(own, key.get(), key.get()));
+  return CertificateAuthority(std::move(pair), certificate, key);
 }
 
 absl::StatusOr<CertificateAuthority> CertificateAuthority::FromKeyPair(
@@ -169,11 +166,9 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::FromKeyPair(
 
 absl::StatusOr<KeyPair> CertificateAuthority::Issue(
     const CertificateRequest& request) const {
-  const auto key = MakeKey();
-  if (!key.ok()) return key.status();
-  const auto certificate = Begin(request, key->get());
-  if (!certificate.ok()) return certificate.status();
-  X509_set_issuer_name(certificate->get(),
+  HOLDFAST_ASSIGN_OR_RETURN(const auto key, MakeKey());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto certificate, Begin(request, key.get()));
+  X509_set_issuer_name(certificate.get(),
                        X509_get_subject_name(certificate_.get()));
   std::vector<std::string> names;
   for (const std::string& uri : request.uris) names.push_back("URI:" + uri);
@@ -190,11 +185,10 @@ absl::StatusOr<KeyPair> CertificateAuthority::Issue(
     extensions.push_back({NID_subject_alt_name, absl::StrJoin(names, ",")});
   }
   for (const auto& [id, value] : extensions) {
-    absl::Status status =
-        AddExtension(certificate->get(), certificate_.get(), id, value);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        AddExtension(certificate.get(), certificate_.get(), id, value));
   }
-  return Sign(certificate->get(), key->get(), key_.get());
+  return Sign(certificate.get(), key.get(), key_.get());
 }
 
 }  // namespace holdfast

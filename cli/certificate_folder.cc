@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/certificate_authority.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
 
@@ -78,11 +79,10 @@ absl::StatusOr<CertificateAuthority> OpenAuthority(
         "neither is overwritten; restore the other, or choose another --out"));
   }
   if (Exists(key_path)) {
-    const auto certificate = ReadFile(certificate_path);
-    if (!certificate.ok()) return certificate.status();
-    const auto key = ReadFile(key_path);
-    if (!key.ok()) return key.status();
-    auto authority = CertificateAuthority::FromKeyPair({*certificate, *key});
+    HOLDFAST_ASSIGN_OR_RETURN(const auto certificate,
+                              ReadFile(certificate_path));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto key, ReadFile(key_path));
+    auto authority = CertificateAuthority::FromKeyPair({certificate, key});
     if (authority.ok()) return authority;
     return absl::FailedPreconditionError(
         absl::StrCat(certificate_path, " and ", key_path, ": ",
@@ -133,8 +133,7 @@ absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
   if (status.ok()) status = MakeFolder(options.path);
   if (!status.ok()) return status;
   const absl::Time now = DateNow();
-  const auto authority = OpenAuthority(options, now);
-  if (!authority.ok()) return authority.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto authority, OpenAuthority(options, now));
   std::vector<TaskId> made;
   for (const TaskId& task : options.tasks) {
     const std::string folder = CertificateFolderOf(options.path, task);
@@ -149,10 +148,10 @@ absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
       }
       continue;
     }
-    const auto pair = authority->Issue(RequestFor(
+    const auto pair = authority.Issue(RequestFor(
         {options.training, task}, now - kBackdated, now + options.lifetime));
     if (!pair.ok()) return pair.status();
-    status = WriteTask(folder, *pair, authority->key_pair().certificate);
+    status = WriteTask(folder, *pair, authority.key_pair().certificate);
     if (!status.ok()) return status;
     made.push_back(task);
   }

@@ -20,6 +20,7 @@
 #include "cli/cluster_address.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
@@ -95,16 +96,14 @@ absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
 // The given checkpoint, or the newest in the journal.
 absl::StatusOr<proto::CheckpointName> ChooseName(
     const CheckpointDirectory& directory, const CheckpointFlags& flags) {
-  auto given = GivenName(directory, flags);
-  if (!given.ok()) return given.status();
-  if (given->has_value()) return **std::move(given);
-  const auto journal = JournalOf(directory);
-  if (!journal.ok()) return journal.status();
-  if (journal->checkpoints().empty()) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto given, GivenName(directory, flags));
+  if (given.has_value()) return *std::move(given);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto journal, JournalOf(directory));
+  if (journal.checkpoints().empty()) {
     return absl::NotFoundError(
         absl::StrCat(directory.path(), ": there is no durable checkpoint"));
   }
-  return *journal->checkpoints().rbegin();
+  return *journal.checkpoints().rbegin();
 }
 
 absl::Status List(const CheckpointDirectory& directory,
@@ -114,16 +113,14 @@ absl::Status List(const CheckpointDirectory& directory,
 
 absl::Status Inspect(const CheckpointDirectory& directory,
                      const CheckpointFlags& flags) {
-  const auto name = ChooseName(directory, flags);
-  if (!name.ok()) return name.status();
-  return InspectCheckpoint(directory, *name, std::cout);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto name, ChooseName(directory, flags));
+  return InspectCheckpoint(directory, name, std::cout);
 }
 
 absl::Status Verify(const CheckpointDirectory& directory,
                     const CheckpointFlags& flags) {
-  const auto name = GivenName(directory, flags);
-  if (!name.ok()) return name.status();
-  return VerifyCheckpoints(directory, *name, std::cout);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto name, GivenName(directory, flags));
+  return VerifyCheckpoints(directory, name, std::cout);
 }
 
 absl::Status Export(const CheckpointDirectory& directory,
@@ -133,11 +130,10 @@ absl::Status Export(const CheckpointDirectory& directory,
         "--output is required: the file to write, FILE.npz, FILE.safetensors "
         "or FILE.onnx");
   }
-  const auto name = ChooseName(directory, flags);
-  if (!name.ok()) return name.status();
-  const auto reader = CheckpointReader::Open(directory, *name);
-  if (!reader.ok()) return reader.status();
-  return ExportCheckpoint(reader->get(), flags.to_export);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto name, ChooseName(directory, flags));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(directory, name));
+  return ExportCheckpoint(reader.get(), flags.to_export);
 }
 
 absl::Status Delta(const CheckpointDirectory& directory,
@@ -155,25 +151,24 @@ absl::Status Delta(const CheckpointDirectory& directory,
         "--output is required: with F.npz the files are F.NAME.ids.npy, "
         "F.NAME.values.npy and F.NAME.removed.npy for each table NAME");
   }
-  const auto name = ChooseName(directory, flags);
-  if (!name.ok()) return name.status();
-  const auto reader = CheckpointReader::Open(directory, *name);
-  if (!reader.ok()) return reader.status();
-  const auto changes = ExportChanges(reader->get(), flags.to_export, since);
-  if (!changes.ok()) return changes.status();
-  for (const TableChanges& table : *changes) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto name, ChooseName(directory, flags));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(directory, name));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto changes, ExportChanges(reader.get(), flags.to_export, since));
+  for (const TableChanges& table : changes) {
     std::cout << "table " << table.table << ": " << table.rows
               << " rows changed, " << table.removed << " removed\n";
   }
-  std::cout << "Updates a copy of step " << since << " to step " << name->step()
+  std::cout << "Updates a copy of step " << since << " to step " << name.step()
             << "." << std::endl;
   return absl::OkStatus();
 }
 
 absl::Status Save(const CheckpointFlags& flags) {
-  const auto connection = ConnectAsOperator(flags.cluster);
-  if (!connection.ok()) return connection.status();
-  const auto step = (*connection)->SaveCheckpoint(SteadyNow() + flags.wait);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto connection,
+                            ConnectAsOperator(flags.cluster));
+  const auto step = connection->SaveCheckpoint(SteadyNow() + flags.wait);
   if (!step.ok()) return step.status();
   std::cout << "The checkpoint of step " << step->value() << " is on disk."
             << std::endl;
@@ -244,8 +239,7 @@ absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
     path = args[0];
     args.remove_prefix(1);
   }
-  const absl::Status parsed = set.Parse(args);
-  if (!parsed.ok()) return parsed;
+  HOLDFAST_RETURN_IF_ERROR(set.Parse(args));
   if (verb.on_directory == nullptr) return Save(flags);
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
@@ -253,10 +247,10 @@ absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
         absl::StrCat(path, ": ", error ? error.message() : "not a directory",
                      "; give the --checkpoint_dir of the ps"));
   }
-  const auto directory =
-      CheckpointDirectory::OpenToRead(path, PosixFileSystem());
-  if (!directory.ok()) return directory.status();
-  return verb.on_directory(*directory, flags);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto directory,
+      CheckpointDirectory::OpenToRead(path, PosixFileSystem()));
+  return verb.on_directory(directory, flags);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "cli/npy.h"
 #include "cli/onnx_model.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/file_system.h"
 #include "common/tensor/shape.h"
 
@@ -186,8 +187,8 @@ absl::StatusOr<std::vector<WantedArray>> WantedArrays(
   for (const proto::Variable& variable :
        reader.manifest().declaration().variables()) {
     if (!IsWanted(variable.name(), options)) continue;
-    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
     const uint32_t slots =
         options.slots ? reader.num_slots(variable.name()) : 0;
     for (uint32_t slot = 0; slot <= slots; ++slot) {
@@ -195,7 +196,7 @@ absl::StatusOr<std::vector<WantedArray>> WantedArrays(
           slot == 0 ? variable.name()
                     : absl::StrCat(variable.name(), ":slot", slot - 1);
       arrays.push_back(
-          {name, &variable, slot, static_cast<uint64_t>(*elements)});
+          {name, &variable, slot, static_cast<uint64_t>(elements)});
     }
   }
   return arrays;
@@ -214,13 +215,12 @@ absl::Status WriteNpz(CheckpointReader* reader,
                       const std::vector<WantedArray>& arrays,
                       const std::string& output) {
   Archive archive;
-  absl::Status status = archive.Open(output);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(archive.Open(output));
   for (const WantedArray& array : arrays) {
-    status = archive.Add(array.name + ".npy", std::make_unique<NpyArray>(
-                                                  reader, *array.variable,
-                                                  array.slot, array.elements));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        archive.Add(array.name + ".npy",
+                    std::make_unique<NpyArray>(reader, *array.variable,
+                                               array.slot, array.elements)));
   }
   return archive.Close();
 }
@@ -255,13 +255,11 @@ absl::Status AppendArray(CheckpointReader* reader, const WantedArray& array,
   std::vector<float> chunk;
   for (uint64_t next = 0; next < array.elements; next += chunk.size()) {
     chunk.resize(std::min(kChunk, array.elements - next));
-    absl::Status status = reader->Read(array.variable->name(), array.slot, next,
-                                       absl::MakeSpan(chunk));
-    if (!status.ok()) return status;
-    status = file->Append(
+    HOLDFAST_RETURN_IF_ERROR(reader->Read(array.variable->name(), array.slot,
+                                          next, absl::MakeSpan(chunk)));
+    HOLDFAST_RETURN_IF_ERROR(file->Append(
         absl::string_view(reinterpret_cast<const char*>(chunk.data()),
-                          chunk.size() * sizeof(float)));
-    if (!status.ok()) return status;
+                          chunk.size() * sizeof(float))));
   }
   return absl::OkStatus();
 }
@@ -288,12 +286,11 @@ absl::Status WriteOnnx(CheckpointReader* reader, const ExportOptions& options) {
   }
   const auto read = [reader](const proto::Variable& variable)
       -> absl::StatusOr<std::vector<float>> {
-    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    std::vector<float> values(*elements);
-    absl::Status status =
-        reader->Read(variable.name(), /*slot=*/0, 0, absl::MakeSpan(values));
-    if (!status.ok()) return status;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    std::vector<float> values(elements);
+    HOLDFAST_RETURN_IF_ERROR(
+        reader->Read(variable.name(), /*slot=*/0, 0, absl::MakeSpan(values)));
     return values;
   };
   const auto model = MakeOnnxModel(reader->manifest().declaration(), read,
@@ -319,19 +316,18 @@ absl::Status ExportCheckpoint(CheckpointReader* reader,
     return absl::InvalidArgumentError(
         absl::StrCat(options.output, ": --int8 is for .onnx files"));
   }
-  const auto arrays = WantedArrays(*reader, options);
-  if (!arrays.ok()) return arrays.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto arrays, WantedArrays(*reader, options));
   const std::vector<std::string> tables = WantedTables(*reader, options);
-  if (arrays->empty() && tables.empty()) {
+  if (arrays.empty() && tables.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         FolderName(reader->manifest().name()), ": no variable begins with \"",
         absl::StrJoin(options.prefixes, "\" or \""), "\""));
   }
   absl::Status status;
-  if (!arrays->empty()) {
+  if (!arrays.empty()) {
     status = absl::EndsWith(options.output, ".safetensors")
-                 ? WriteSafetensors(reader, *arrays, options.output)
-                 : WriteNpz(reader, *arrays, options.output);
+                 ? WriteSafetensors(reader, arrays, options.output)
+                 : WriteNpz(reader, arrays, options.output);
   }
   if (!status.ok()) return status;
   return ExportTables(reader, tables, options.output,

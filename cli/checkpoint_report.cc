@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "cli/units.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/tensor/digest.h"
 #include "common/tensor/row_bucket.h"
@@ -166,14 +167,13 @@ absl::StatusOr<std::string> DigestOf(CheckpointReader* reader) {
   VariablesDigest digest;
   for (const proto::Variable* variable : variables) {
     digest.Begin(*variable);
-    const auto elements = NumElements(variable->shape());
-    if (!elements.ok()) return elements.status();
-    const uint64_t size = *elements;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable->shape()));
+    const uint64_t size = elements;
     for (uint64_t begin = 0; begin < size; begin += kChunk) {
       chunk.resize(std::min(kChunk, size - begin));
-      const absl::Status read =
-          reader->Read(variable->name(), 0, begin, absl::MakeSpan(chunk));
-      if (!read.ok()) return read;
+      HOLDFAST_RETURN_IF_ERROR(
+          reader->Read(variable->name(), 0, begin, absl::MakeSpan(chunk)));
       digest.Add(chunk);
     }
   }
@@ -255,8 +255,7 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
   const absl::StatusOr<proto::Journal> journal = JournalOf(directory);
   const proto::Journal known = journal.ok() ? *journal : proto::Journal();
   const Names durable(known.checkpoints().begin(), known.checkpoints().end());
-  const absl::StatusOr<Names> names = AllNames(directory, known);
-  if (!names.ok()) return names.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto names, AllNames(directory, known));
 
   struct Row {
     std::string folder;
@@ -269,7 +268,7 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
   std::vector<Row> rows;
   std::string used;
   bool any_tables = false;
-  for (const proto::CheckpointName& name : *names) {
+  for (const proto::CheckpointName& name : names) {
     const auto reader = CheckpointReader::Open(directory, name);
     Row& row = rows.emplace_back();
     row.folder = FolderName(name);
@@ -334,12 +333,11 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
 absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
                                const proto::CheckpointName& name,
                                std::ostream& out) {
-  const auto reader = CheckpointReader::Open(directory, name);
-  if (!reader.ok()) return reader.status();
-  const proto::Manifest& manifest = (*reader)->manifest();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(directory, name));
+  const proto::Manifest& manifest = reader->manifest();
   const proto::Declaration& declaration = manifest.declaration();
-  const absl::StatusOr<std::string> digest = DigestOf(reader->get());
-  if (!digest.ok()) return digest.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto digest, DigestOf(reader.get()));
 
   Lines lines(out);
   lines.Add("checkpoint", FolderName(name));
@@ -359,7 +357,7 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
               declaration.optimizers(i).ShortDebugString());
   }
   for (const proto::Variable& variable : declaration.variables()) {
-    const uint32_t slots = (*reader)->num_slots(variable.name());
+    const uint32_t slots = reader->num_slots(variable.name());
     const std::string rule =
         variable.has_moving_average()
             ? absl::StrCat("moving average ",
@@ -372,17 +370,17 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
                            slots, slots == 1 ? " slot" : " slots"));
   }
   for (const proto::EmbeddingTable& table : declaration.tables()) {
-    const StoredCounts counts = (*reader)->CountRows(table.name(), {});
-    const absl::StatusOr<std::string> of_table = DigestOf(reader->get(), table);
-    if (!of_table.ok()) return of_table.status();
+    const StoredCounts counts = reader->CountRows(table.name(), {});
+    HOLDFAST_ASSIGN_OR_RETURN(const auto of_table,
+                              DigestOf(reader.get(), table));
     lines.Add(
         "table",
         absl::StrCat(table.name(), " FLOAT32 [*,", table.row_length(),
                      "], optimizer ", table.optimizer(), ", ", counts.rows,
                      " rows, ", counts.candidates, " candidates, ",
-                     BytesText(counts.bytes), ", digest ", *of_table));
+                     BytesText(counts.bytes), ", digest ", of_table));
   }
-  lines.Add("digest", *digest);
+  lines.Add("digest", digest);
   return absl::OkStatus();
 }
 
@@ -404,9 +402,10 @@ absl::Status VerifyCheckpoints(const CheckpointDirectory& directory,
       needed.assign(journal->checkpoints().begin(),
                     journal->checkpoints().end());
     }
-    auto all = AllNames(directory, journal.ok() ? *journal : proto::Journal());
-    if (!all.ok()) return all.status();
-    names = *std::move(all);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto all,
+        AllNames(directory, journal.ok() ? *journal : proto::Journal()));
+    names = std::move(all);
   }
   for (const proto::CheckpointName& each : names) {
     const std::string folder = FolderName(each);

@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -82,19 +83,17 @@ std::string ExitStatus::ToString() const {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     const Options& options) {
-  const absl::StatusOr<int> log =
-      Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND);
-  if (!log.ok()) return log.status();
-  const auto close_log = absl::MakeCleanup([&] { close(*log); });
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto log, Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND));
+  const auto close_log = absl::MakeCleanup([&] { close(log); });
   const std::string& header = options.log_header;
-  if (write(*log, header.data(), header.size()) !=
+  if (write(log, header.data(), header.size()) !=
       static_cast<ssize_t>(header.size())) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("cannot write ", options.log_path));
   }
-  const absl::StatusOr<int> input = Open("/dev/null", O_RDONLY);
-  if (!input.ok()) return input.status();
-  const auto close_input = absl::MakeCleanup([&] { close(*input); });
+  HOLDFAST_ASSIGN_OR_RETURN(const auto input, Open("/dev/null", O_RDONLY));
+  const auto close_input = absl::MakeCleanup([&] { close(input); });
   // Closed without data if exec succeeds; otherwise carries its errno.
   int failure[2];
   if (pipe2(failure, O_CLOEXEC) != 0) {
@@ -113,7 +112,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   const pid_t pid = fork();
   if (pid == 0) {
     const int error = Become(options.binary.c_str(), argv.data(),
-                             environment.data(), *input, *log, parent);
+                             environment.data(), input, log, parent);
     const ssize_t written = write(failure[1], &error, sizeof(error));
     _exit(written > 0 ? 126 : 127);
   }

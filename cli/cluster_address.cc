@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/certificate_folder.h"
 #include "cli/run_directory.h"
+#include "common/base/status_macros.h"
 #include "common/job/cluster_spec.h"
 #include "common/job/task_id.h"
 #include "common/rpc/credentials.h"
@@ -127,17 +128,15 @@ void ClusterAddress::AddTo(FlagSet* set) {
 
 absl::StatusOr<Cluster::Options> ResolveClusterAddress(
     const ClusterAddress& address, absl::string_view tf_config) {
-  const absl::Status one = CheckOneIsGiven(address, tf_config);
-  if (!one.ok()) return one;
+  HOLDFAST_RETURN_IF_ERROR(CheckOneIsGiven(address, tf_config));
   if (address.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--timeout=", absl::FormatDuration(address.timeout),
                      ": must be more than 0"));
   }
-  const auto cluster = ClusterOf(address, tf_config);
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster, ClusterOf(address, tf_config));
   auto first =
-      ClusterSpec::FromHosts(*cluster->Address({kPsJob, 0}), kNobody, "");
+      ClusterSpec::FromHosts(*cluster.Address({kPsJob, 0}), kNobody, "");
   if (!first.ok()) return first.status();
   Cluster::Options options{.cluster = *std::move(first)};
   if (const std::string tls_dir = TlsDirOf(address); !tls_dir.empty()) {
@@ -157,13 +156,13 @@ absl::StatusOr<Cluster::Options> ResolveClusterAddress(
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectAsOperator(
     const ClusterAddress& address) {
   const char* tf_config = std::getenv("TF_CONFIG");
-  auto options =
-      ResolveClusterAddress(address, tf_config == nullptr ? "" : tf_config);
-  if (!options.ok()) return options.status();
-  options->on_waiting = [](const std::string& what) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto options,
+      ResolveClusterAddress(address, tf_config == nullptr ? "" : tf_config));
+  options.on_waiting = [](const std::string& what) {
     std::cerr << "waiting for " << what << std::endl;
   };
-  return Cluster::Connect(*std::move(options));
+  return Cluster::Connect(std::move(options));
 }
 
 }  // namespace holdfast

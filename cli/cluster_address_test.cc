@@ -10,7 +10,7 @@
 #include "cli/certificate_folder.h"
 #include "common/job/cluster_spec.h"
 #include "common/job/task_id.h"
-#include "common/rpc/fake_ps.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/portable_math.h"
+#include "common/base/status_macros.h"
 #include "common/data/in_order.h"
 
 namespace holdfast {
@@ -191,7 +192,7 @@ bool Writer::Give(Piece* piece) {
 
 absl::Status Writer::Write(const File& file, const std::string& bytes) {
   if (open_file_ != &file) {
-    if (absl::Status status = Close(); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Close());
     open_file_ = &file;
     open_.reset(std::fopen(file.path.c_str(), "wb"));
   }
@@ -266,8 +267,7 @@ absl::StatusOr<CriteoFiles> Writer::Finish() {
 
 absl::StatusOr<CriteoFiles> WriteCriteoFiles(
     const CriteoFilesOptions& options) {
-  absl::Status status = PrepareFolder(options.out, options.force);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(PrepareFolder(options.out, options.force));
   const CriteoGenerator generator(options.generator);
   const std::vector<File> files = FilesOf(options);
   Writer writer(options, generator, files);

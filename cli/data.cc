@@ -20,6 +20,7 @@
 #include "cli/inspect_libsvm.h"
 #include "cli/inspect_tfrecord.h"
 #include "cli/table.h"
+#include "common/base/status_macros.h"
 #include "common/data/csv_profile.h"
 #include "common/data/idx.h"
 #include "common/data/npy.h"
@@ -145,29 +146,28 @@ std::string ValuesOf(const CsvColumnProfile& column) {
 
 absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
                         const DataFlags& flags) {
-  const absl::StatusOr<CsvProfile> profile =
-      ProfileCsv(files, delimiter, !flags.no_header);
-  if (!profile.ok()) return profile.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto profile,
+                            ProfileCsv(files, delimiter, !flags.no_header));
   const bool is_target = !flags.target.empty();
   std::string answer = is_target ? flags.target : flags.label;
   const bool chosen = !answer.empty();
-  if (!chosen) answer = profile->columns.back().name;
+  if (!chosen) answer = profile.columns.back().name;
   const bool known =
-      std::any_of(profile->columns.begin(), profile->columns.end(),
+      std::any_of(profile.columns.begin(), profile.columns.end(),
                   [&](const auto& column) { return column.name == answer; });
   if (!known) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no column \"", answer, "\"; there are ",
-                     absl::StrJoin(profile->columns, ", ",
+                     absl::StrJoin(profile.columns, ", ",
                                    [](std::string* out, const auto& column) {
                                      out->append(column.name);
                                    })));
   }
-  std::cout << profile->rows << " rows of " << profile->columns.size()
+  std::cout << profile.rows << " rows of " << profile.columns.size()
             << " columns\n";
-  if (profile->uneven_rows > 0) {
-    std::cout << profile->uneven_rows << " more rows have another length; "
-              << profile->first_uneven << "\n";
+  if (profile.uneven_rows > 0) {
+    std::cout << profile.uneven_rows << " more rows have another length; "
+              << profile.first_uneven << "\n";
   }
   std::cout << "\n";
   Table table({{"column"},
@@ -180,7 +180,7 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
   const auto number = [](double value) {
     return absl::StrFormat("%.6g", value);
   };
-  for (const CsvColumnProfile& column : profile->columns) {
+  for (const CsvColumnProfile& column : profile.columns) {
     const bool is_number = column.is_number();
     table.Add({absl::Utf8SafeCEscape(column.name), absl::StrCat(column.missing),
                is_number ? number(column.min) : "",
@@ -196,20 +196,19 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
            "# or --target names another";
   }
   std::cout << ".\n"
-            << SuggestSchema(*profile, files, delimiter, !flags.no_header,
+            << SuggestSchema(profile, files, delimiter, !flags.no_header,
                              answer, is_target);
   return absl::OkStatus();
 }
 
 absl::Status InspectArray(const std::string& file, bool is_npy) {
-  const absl::StatusOr<TypedArray> array =
-      is_npy ? ReadNpy(file) : ReadIdx(file);
-  if (!array.ok()) return array.status();
-  std::vector<float> row(array->row_size());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto array,
+                            is_npy ? ReadNpy(file) : ReadIdx(file));
+  std::vector<float> row(array.row_size());
   double min = 0, max = 0, sum = 0, squares = 0;
   int64_t finite = 0, not_finite = 0;
-  for (int64_t i = 0; i < array->rows(); ++i) {
-    array->ReadFloats(i * row.size(), {}, absl::MakeSpan(row));
+  for (int64_t i = 0; i < array.rows(); ++i) {
+    array.ReadFloats(i * row.size(), {}, absl::MakeSpan(row));
     for (const double value : row) {
       if (!std::isfinite(value)) {
         ++not_finite;
@@ -223,8 +222,8 @@ absl::Status InspectArray(const std::string& file, bool is_npy) {
       squares += before * (value - sum);
     }
   }
-  std::cout << file << ": " << TypeName(array->type) << " "
-            << ShapeString(array->shape);
+  std::cout << file << ": " << TypeName(array.type) << " "
+            << ShapeString(array.shape);
   if (finite > 0) {
     std::cout << absl::StreamFormat(
         ", from %.6g to %.6g, mean %.6g, stddev %.6g", min, max, sum,
@@ -255,47 +254,44 @@ absl::StatusOr<std::string> CheckedFormat(const std::vector<std::string>& files,
 
 absl::Status Inspect(const std::vector<std::string>& files,
                      const DataFlags& flags) {
-  const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
-  if (!format.ok()) return format.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto format, CheckedFormat(files, flags));
   if (!flags.label.empty() && !flags.target.empty()) {
     return absl::InvalidArgumentError(
         "--label and --target are mutually exclusive");
   }
-  if (*format == "csv" || *format == "tsv") {
-    return InspectCsv(files, *format == "csv" ? ',' : '\t', flags);
+  if (format == "csv" || format == "tsv") {
+    return InspectCsv(files, format == "csv" ? ',' : '\t', flags);
   }
-  if (*format == "tfrecord") {
+  if (format == "tfrecord") {
     const bool is_target = !flags.target.empty();
     return InspectTfRecord(files, is_target ? flags.target : flags.label,
                            is_target);
   }
-  if (*format == "libsvm") return InspectLibsvm(files);
+  if (format == "libsvm") return InspectLibsvm(files);
   for (const std::string& file : files) {
-    absl::Status status = *format == "images"
-                              ? InspectImages(file)
-                              : InspectArray(file, *format == "npy");
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(format == "images"
+                                 ? InspectImages(file)
+                                 : InspectArray(file, format == "npy"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Split(const std::vector<std::string>& files,
                    const DataFlags& flags) {
-  const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
-  if (!format.ok()) return format.status();
-  if (*format == "libsvm") {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto format, CheckedFormat(files, flags));
+  if (format == "libsvm") {
     return absl::InvalidArgumentError(
         "libsvm files cannot be split; hold examples out in the job, with "
         "data.holdout");
   }
   absl::StatusOr<std::vector<SplitPart>> parts;
-  if (*format == "csv" || *format == "tsv") {
-    parts = SplitCsv(files, *format == "csv" ? ',' : '\t', !flags.no_header,
+  if (format == "csv" || format == "tsv") {
+    parts = SplitCsv(files, format == "csv" ? ',' : '\t', !flags.no_header,
                      flags.split);
-  } else if (*format == "tfrecord") {
+  } else if (format == "tfrecord") {
     parts = SplitTfRecord(files, flags.split);
-  } else if (*format != "images") {
-    parts = SplitArrays(files, *format == "npy", flags.split);
+  } else if (format != "images") {
+    parts = SplitArrays(files, format == "npy", flags.split);
   } else if (files.size() == 1) {
     parts = SplitImages(files[0], flags.split);
   } else {

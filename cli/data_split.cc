@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "common/data/csv_reader.h"
 #include "common/data/find_files.h"
 #include "common/data/idx.h"
@@ -62,8 +63,7 @@ class Outputs {
           "two files have parts with the same name, \"", path.string(),
           "\": split them one at a time, with different --out"));
     }
-    absl::Status status = CheckFree(path, force_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CheckFree(path, force_));
     parts_.push_back({path.string(), 0});
     files_.push_back(std::make_unique<std::ofstream>(
         Aside(parts_.back()), std::ios::binary | std::ios::trunc));
@@ -79,8 +79,7 @@ class Outputs {
   absl::StatusOr<std::vector<SplitPart>> Finish() {
     for (size_t i = 0; i < files_.size(); ++i) {
       files_[i]->close();
-      absl::Status status = Check(i);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(Check(i));
     }
     for (const SplitPart& part : parts_) {
       std::error_code error;
@@ -113,8 +112,7 @@ class OutputFolders {
     std::unique_ptr<OutputFolders> outputs(new OutputFolders);
     for (const char* part : {"-train", "-test"}) {
       const fs::path path = folder / absl::StrCat(name, part);
-      absl::Status status = CheckFree(path, force);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(CheckFree(path, force));
       outputs->parts_.push_back({path.string(), 0});
       std::error_code ignored;
       fs::remove_all(Aside(outputs->parts_.back()), ignored);
@@ -174,9 +172,8 @@ absl::Status CheckFraction(double fraction) {
 absl::Status AddParts(const fs::path& folder, const std::string& name,
                       const std::string& extension, Outputs* outputs) {
   for (const char* part : {"-train", "-test"}) {
-    absl::Status status =
-        outputs->Add(folder / absl::StrCat(name, part, extension));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        outputs->Add(folder / absl::StrCat(name, part, extension)));
   }
   return absl::OkStatus();
 }
@@ -218,12 +215,11 @@ absl::Status ForEachRow(const std::vector<std::string>& files, char delimiter,
                         bool header, Take take) {
   std::vector<absl::string_view> cells;
   for (size_t file = 0; file < files.size(); ++file) {
-    auto reader = CsvReader::Open(files[file], delimiter);
-    if (!reader.ok()) return reader.status();
+    HOLDFAST_ASSIGN_OR_RETURN(auto reader,
+                              CsvReader::Open(files[file], delimiter));
     for (bool is_header = header;; is_header = false) {
-      const absl::StatusOr<bool> more = (*reader)->Next(&cells);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader->Next(&cells));
+      if (!more) break;
       take(file, is_header, cells);
     }
   }
@@ -284,9 +280,8 @@ absl::Status AddPartsOf(const std::vector<std::string>& files,
   for (const std::string& file : files) {
     std::string extension;
     const std::string name = NameOf(file, &extension);
-    absl::Status status =
-        AddParts(FolderOf(file, options), name, extension, outputs);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        AddParts(FolderOf(file, options), name, extension, outputs));
   }
   return absl::OkStatus();
 }
@@ -295,15 +290,13 @@ absl::Status AddPartsOf(const std::vector<std::string>& files,
 template <typename Take>
 absl::Status ForEachRecord(const std::vector<std::string>& files, Take take) {
   for (size_t file = 0; file < files.size(); ++file) {
-    auto reader = TfRecordReader::Open(files[file]);
-    if (!reader.ok()) return reader.status();
+    HOLDFAST_ASSIGN_OR_RETURN(auto reader, TfRecordReader::Open(files[file]));
     TfRecordReader::Record record;
     for (;;) {
-      const absl::StatusOr<bool> more = reader->Next(&record);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader.Next(&record));
+      if (!more) break;
       if (!record.intact) {
-        return reader->Error(
+        return reader.Error(
             absl::StatusCode::kDataLoss,
             "its checksum is wrong: the file is damaged; download it again");
       }
@@ -320,20 +313,18 @@ absl::StatusOr<std::vector<SplitPart>> SplitCsv(
     const SplitOptions& options) {
   absl::Status status = CheckFraction(options.fraction);
   if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<std::string>> found = FindFiles(files);
-  if (!found.ok()) return found.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, FindFiles(files));
   Outputs outputs(options.force);
-  status = AddPartsOf(*found, options, &outputs);
+  status = AddPartsOf(found, options, &outputs);
   if (!status.ok()) return status;
   int64_t rows = 0;
   status = ForEachRow(
-      *found, delimiter, header,
+      found, delimiter, header,
       [&](size_t, bool is_header, const auto&) { rows += is_header ? 0 : 1; });
   if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<bool>> in_test = InTest(rows, options);
-  if (!in_test.ok()) return in_test.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto in_test, InTest(rows, options));
   int64_t row = 0;
-  status = ForEachRow(*found, delimiter, header,
+  status = ForEachRow(found, delimiter, header,
                       [&](size_t file, bool is_header, const auto& cells) {
                         const std::string text = RowOf(cells, delimiter);
                         if (is_header) {
@@ -341,8 +332,7 @@ absl::StatusOr<std::vector<SplitPart>> SplitCsv(
                           outputs.Write(2 * file + 1, text);
                           return;
                         }
-                        const size_t part =
-                            2 * file + ((*in_test)[row++] ? 1 : 0);
+                        const size_t part = 2 * file + (in_test[row++] ? 1 : 0);
                         outputs.Write(part, text);
                         outputs.AddExample(part);
                       });
@@ -358,15 +348,15 @@ absl::StatusOr<std::vector<SplitPart>> SplitArrays(
   std::vector<TypedArray> arrays;
   Outputs outputs(options.force);
   for (const std::string& file : files) {
-    absl::StatusOr<TypedArray> array = is_npy ? ReadNpy(file) : ReadIdx(file);
-    if (!array.ok()) return array.status();
-    if (!arrays.empty() && array->rows() != arrays[0].rows()) {
+    HOLDFAST_ASSIGN_OR_RETURN(auto array,
+                              is_npy ? ReadNpy(file) : ReadIdx(file));
+    if (!arrays.empty() && array.rows() != arrays[0].rows()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", files[0], "\" has ", arrays[0].rows(), " rows, \"", file, "\" ",
-          array->rows(),
+          array.rows(),
           "; arrays of one data set must have the same number of rows"));
     }
-    arrays.push_back(*std::move(array));
+    arrays.push_back(std::move(array));
     const size_t colon = is_npy ? file.rfind(".npz:") : std::string::npos;
     const fs::path path = file.substr(0, colon);
     std::string extension;
@@ -380,17 +370,16 @@ absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     if (!status.ok()) return status;
   }
   const int64_t rows = arrays[0].rows();
-  const absl::StatusOr<std::vector<bool>> in_test = InTest(rows, options);
-  if (!in_test.ok()) return in_test.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto in_test, InTest(rows, options));
   int64_t test_rows = 0;
-  for (const bool is : *in_test) test_rows += is ? 1 : 0;
+  for (const bool is : in_test) test_rows += is ? 1 : 0;
   for (size_t i = 0; i < arrays.size(); ++i) {
     const TypedArray& array = arrays[i];
     outputs.Write(2 * i, NpyHeader(array, rows - test_rows));
     outputs.Write(2 * i + 1, NpyHeader(array, test_rows));
     const int64_t size = array.row_size() * TypeSize(array.type);
     for (int64_t row = 0; row < rows; ++row) {
-      const size_t part = 2 * i + ((*in_test)[row] ? 1 : 0);
+      const size_t part = 2 * i + (in_test[row] ? 1 : 0);
       const auto bytes = array.bytes.subspan(row * size, size);
       outputs.Write(
           part,
@@ -405,20 +394,18 @@ absl::StatusOr<std::vector<SplitPart>> SplitTfRecord(
     const std::vector<std::string>& files, const SplitOptions& options) {
   absl::Status status = CheckFraction(options.fraction);
   if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<std::string>> found = FindFiles(files);
-  if (!found.ok()) return found.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, FindFiles(files));
   Outputs outputs(options.force);
-  status = AddPartsOf(*found, options, &outputs);
+  status = AddPartsOf(found, options, &outputs);
   if (!status.ok()) return status;
   int64_t records = 0;
-  status = ForEachRecord(*found, [&](size_t, auto) { ++records; });
+  status = ForEachRecord(found, [&](size_t, auto) { ++records; });
   if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<bool>> in_test = InTest(records, options);
-  if (!in_test.ok()) return in_test.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto in_test, InTest(records, options));
   int64_t record = 0;
   std::string frame;
-  status = ForEachRecord(*found, [&](size_t file, absl::string_view data) {
-    const size_t part = 2 * file + ((*in_test)[record++] ? 1 : 0);
+  status = ForEachRecord(found, [&](size_t file, absl::string_view data) {
+    const size_t part = 2 * file + (in_test[record++] ? 1 : 0);
     frame.clear();
     AppendTfRecord(data, &frame);
     outputs.Write(part, frame);
@@ -441,26 +428,26 @@ absl::StatusOr<std::vector<SplitPart>> SplitImages(
   if (path.filename() == "." || path.filename() == "..") {
     path = fs::absolute(path / "").lexically_normal().parent_path();
   }
-  auto outputs = OutputFolders::Create(FolderOf(path, options),
-                                       path.filename().string(), options.force);
-  if (!outputs.ok()) return outputs.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto outputs,
+      OutputFolders::Create(FolderOf(path, options), path.filename().string(),
+                            options.force));
   int64_t images = 0;
   for (const ImageClass& each : *classes) {
     images += static_cast<int64_t>(each.files.size());
   }
-  const absl::StatusOr<std::vector<bool>> in_test = InTest(images, options);
-  if (!in_test.ok()) return in_test.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto in_test, InTest(images, options));
   int64_t image = 0;
   for (const ImageClass& each : *classes) {
-    status = (*outputs)->AddFolder(each.name);
+    status = outputs->AddFolder(each.name);
     if (!status.ok()) return status;
     for (const std::string& file : each.files) {
       const std::string name = absl::StrCat(each.name, "/", file);
-      status = (*outputs)->AddFile((*in_test)[image++], path / name, name);
+      status = outputs->AddFile(in_test[image++], path / name, name);
       if (!status.ok()) return status;
     }
   }
-  return (*outputs)->Finish();
+  return outputs->Finish();
 }
 
 }  // namespace holdfast

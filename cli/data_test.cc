@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/data/image_testing.h"
+#include "common/data/testing/image_testing.h"
 #include "common/data/tfrecord_frame.h"
 #include "common/process/exit_code.h"
 #include "proto/tf_example.pb.h"

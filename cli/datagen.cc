@@ -17,6 +17,7 @@
 #include "cli/criteo_files.h"
 #include "cli/criteo_generator.h"
 #include "cli/table.h"
+#include "common/base/status_macros.h"
 #include "common/process/exit_code.h"
 
 namespace holdfast {
@@ -142,9 +143,8 @@ absl::StatusOr<CriteoFilesOptions> OptionsOf(const Flags& flags) {
   options.generator.zipf = flags.zipf;
   options.generator.min_occurrences = flags.min_occurrences;
   options.generator.examples = flags.examples;
-  absl::Status status =
-      SetCardinalities(flags.cardinalities, &options.generator);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      SetCardinalities(flags.cardinalities, &options.generator));
   options.test_examples = flags.test_examples;
   options.files = flags.files;
   options.gzip = flags.gzip;
@@ -178,13 +178,11 @@ std::string Json(const Flags& flags, const CriteoFiles& files) {
 }
 
 absl::Status MakeCriteo(const Flags& flags) {
-  const absl::StatusOr<CriteoFilesOptions> options = OptionsOf(flags);
-  if (!options.ok()) return options.status();
-  const absl::StatusOr<CriteoFiles> files = WriteCriteoFiles(*options);
-  if (!files.ok()) return files.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto options, OptionsOf(flags));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto files, WriteCriteoFiles(options));
   const std::string summary = flags.out + "/datagen.json";
   std::ofstream json(summary, std::ios::trunc);
-  json << Json(flags, *files);
+  json << Json(flags, files);
   json.close();
   if (json.fail()) {
     return absl::UnavailableError(
@@ -192,13 +190,13 @@ absl::Status MakeCriteo(const Flags& flags) {
   }
   Table table({{"category"}, {"ids", true}, {"least often", true}});
   for (int i = 0; i < kCriteoCategories; ++i) {
-    table.Add({absl::StrCat("C", i + 1), absl::StrCat(files->ids[i]),
-               absl::StrCat(files->least[i])});
+    table.Add({absl::StrCat("C", i + 1), absl::StrCat(files.ids[i]),
+               absl::StrCat(files.least[i])});
   }
   const char* const end = flags.gzip ? ".tsv.gz" : ".tsv";
   std::cout
       << flags.out << "/train-*" << end << ": " << flags.examples
-      << " examples, " << absl::StreamFormat("%.4f", files->click_rate)
+      << " examples, " << absl::StreamFormat("%.4f", files.click_rate)
       << " of them clicks\n"
       << flags.out << "/test-*" << end << ": " << flags.test_examples
       << " examples\n\n"
@@ -206,8 +204,8 @@ absl::Status MakeCriteo(const Flags& flags) {
       << absl::StreamFormat(
              "  AUC %.4f; without pairs of ids %.4f\n"
              "  log loss %.4f; of the click rate alone %.4f\n\n",
-             files->auc, files->auc_without_pairs, files->log_loss,
-             files->log_loss_of_rate);
+             files.auc, files.auc_without_pairs, files.log_loss,
+             files.log_loss_of_rate);
   for (const std::string& line : table.Lines()) std::cout << line << "\n";
   std::cout.flush();
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/find_program.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -107,9 +108,9 @@ absl::Status RunWorker(const EvaluateFlags& flags,
         "--checkpoint is required: a checkpoint's folder, or the "
         "--checkpoint_dir of a job");
   }
-  const auto program =
-      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker");
-  if (!program.ok()) return program.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto program,
+      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker"));
   args.push_back(absl::StrCat("--checkpoint=", flags.checkpoint));
   if (!flags.job.empty()) args.push_back(absl::StrCat("--job=", flags.job));
   if (!flags.data.empty()) args.push_back(absl::StrCat("--data=", flags.data));
@@ -121,11 +122,11 @@ absl::Status RunWorker(const EvaluateFlags& flags,
     args.push_back(
         absl::StrCat("--intra_op_threads=", *flags.intra_op_threads));
   }
-  std::vector<char*> argv = {const_cast<char*>(program->c_str())};
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
-  execv(program->c_str(), argv.data());
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", *program));
+  execv(program.c_str(), argv.data());
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", program));
 }
 
 absl::Status Eval(const EvaluateFlags& flags) {

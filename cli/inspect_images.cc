@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/table.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "common/data/image_decoder.h"
 #include "common/data/image_folder.h"
@@ -38,9 +39,8 @@ std::string Text(const Counts& counts, size_t most) {
 }
 
 absl::StatusOr<ImageHeader> HeaderOf(const std::string& path) {
-  const auto mapping = FileMapping::Open(path);
-  if (!mapping.ok()) return mapping.status();
-  return ReadImageHeader((*mapping)->bytes());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+  return ReadImageHeader(mapping->bytes());
 }
 
 }  // namespace

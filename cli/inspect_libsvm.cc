@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_bytes.h"
 #include "common/data/find_files.h"
 #include "common/data/libsvm_line.h"
@@ -109,14 +110,12 @@ void Tell(const std::vector<std::string>& files, const Findings& findings) {
 }  // namespace
 
 absl::Status InspectLibsvm(const std::vector<std::string>& files) {
-  const auto paths = FindFiles(files);
-  if (!paths.ok()) return paths.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto paths, FindFiles(files));
   Findings findings;
-  for (const std::string& path : *paths) {
-    const auto file = ReadFileBytes(path, "libsvm");
-    if (!file.ok()) return file.status();
+  for (const std::string& path : paths) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto file, ReadFileBytes(path, "libsvm"));
     const absl::string_view text(
-        reinterpret_cast<const char*>(file->bytes.data()), file->bytes.size());
+        reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
     int64_t number = 0;
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       ++number;
@@ -129,7 +128,7 @@ absl::Status InspectLibsvm(const std::vector<std::string>& files) {
   }
   if (findings.examples == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", paths->front(), "\" has no examples"));
+        absl::StrCat("\"", paths.front(), "\" has no examples"));
   }
   Tell(files, findings);
   return absl::OkStatus();

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "cli/table.h"
+#include "common/base/status_macros.h"
 #include "common/data/find_files.h"
 #include "common/data/image_decoder.h"
 #include "common/data/tf_example.h"
@@ -282,20 +283,17 @@ void SuggestSchema(const std::vector<std::string>& files,
 
 absl::Status InspectTfRecord(const std::vector<std::string>& files,
                              absl::string_view answer, bool is_target) {
-  const auto paths = FindFiles(files);
-  if (!paths.ok()) return paths.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto paths, FindFiles(files));
   Profiles profiles;
   TfExample example;
   int64_t records = 0;
   int64_t damaged = 0;
-  for (const std::string& path : *paths) {
-    absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path);
-    if (!reader.ok()) return reader.status();
+  for (const std::string& path : paths) {
+    HOLDFAST_ASSIGN_OR_RETURN(auto reader, TfRecordReader::Open(path));
     TfRecordReader::Record record;
     while (true) {
-      const absl::StatusOr<bool> more = reader->Next(&record);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader.Next(&record));
+      if (!more) break;
       if (!record.intact) {
         ++damaged;
         continue;
@@ -306,8 +304,8 @@ absl::Status InspectTfRecord(const std::vector<std::string>& files,
             good && AddFeature(feature, &profiles[std::string(feature.name)]);
       }
       if (!good) {
-        return reader->Error(absl::StatusCode::kInvalidArgument,
-                             "its bytes do not parse as a tf.train.Example");
+        return reader.Error(absl::StatusCode::kInvalidArgument,
+                            "its bytes do not parse as a tf.train.Example");
       }
       ++records;
     }

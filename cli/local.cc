@@ -22,6 +22,7 @@
 #include "cli/local_workers.h"
 #include "cli/restarts.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_file.h"
 #include "common/process/daemon.h"
 
@@ -225,26 +226,25 @@ std::string ResumeCommand(const std::vector<std::string>& args,
 
 // Sets the options that depend on the job file and its flags.
 absl::Status TakeJobFile(const LocalFlags& flags, LocalRunOptions* options) {
-  absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
-  if (!job.ok()) return job.status();
-  if (flags.seed.has_value()) job->set_seed(*flags.seed);
+  HOLDFAST_ASSIGN_OR_RETURN(auto job, LoadJobFile(flags.job));
+  if (flags.seed.has_value()) job.set_seed(*flags.seed);
 
   JobFileWorkers::Options workers;
   workers.job_file = flags.job;
-  workers.job = *job;
-  options->ps = flags.ps.value_or(DefaultPs(*job));
-  options->workers = flags.workers.value_or(DefaultWorkers(*job));
-  const auto replicas = ResolveConsistency(*job, options->workers);
+  workers.job = job;
+  options->ps = flags.ps.value_or(DefaultPs(job));
+  options->workers = flags.workers.value_or(DefaultWorkers(job));
+  const auto replicas = ResolveConsistency(job, options->workers);
   if (!replicas.ok()) {
     return absl::Status(
         replicas.status().code(),
         absl::StrCat(flags.job, ": ", replicas.status().message(), " (",
-                     options->workers, " is ", WorkersFrom(flags, *job), ")"));
+                     options->workers, " is ", WorkersFrom(flags, job), ")"));
   }
-  const auto binary =
-      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker");
-  if (!binary.ok()) return binary.status();
-  workers.binary = *binary;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto binary,
+      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker"));
+  workers.binary = binary;
   if (flags.seed.has_value()) {
     workers.flags.push_back(absl::StrCat("--seed=", *flags.seed));
   }
@@ -276,9 +276,8 @@ absl::Status TakeCommand(const LocalFlags& flags,
         "\" takes arguments of its own, after its name"));
   }
   CommandWorkers::Options workers;
-  const auto program = FindCommand(command.front());
-  if (!program.ok()) return program.status();
-  workers.program = *program;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto program, FindCommand(command.front()));
+  workers.program = program;
   workers.args = {command.begin() + 1, command.end()};
   workers.threads = flags.intra_op_threads;
   options->ps = flags.ps.value_or(kDefaultPs);
@@ -330,10 +329,10 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
         absl::StrCat("--status_port=", flags.status_port,
                      ": must be from 0 to 65535, or none"));
   }
-  const auto ps_binary =
-      FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server");
-  if (!ps_binary.ok()) return ps_binary.status();
-  options.ps_binary = *ps_binary;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto ps_binary,
+      FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server"));
+  options.ps_binary = ps_binary;
 
   options.run_dir = flags.run_dir.empty()
                         ? DefaultRunDir(options.kind->job_name())

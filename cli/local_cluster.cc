@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -15,8 +16,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   for (const Program& program : programs) {
     Daemon daemon;
     daemon.program = program;
-    absl::Status status = cluster->StartProcess(&daemon);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(cluster->StartProcess(&daemon));
     cluster->daemons_.push_back(std::move(daemon));
   }
   return cluster;
@@ -30,9 +30,8 @@ absl::Status LocalCluster::StartProcess(Daemon* daemon) {
   options.environment = program.environment;
   options.log_path = directory_.LogPath(program.name);
   options.log_header = LogHeader(DateNow(), program.binary, program.args);
-  auto process = ChildProcess::Start(options);
-  if (!process.ok()) return process.status();
-  daemon->process = *std::move(process);
+  HOLDFAST_ASSIGN_OR_RETURN(auto process, ChildProcess::Start(options));
+  daemon->process = std::move(process);
   daemon->started = SteadyNow();
   daemon->ended.reset();
   return directory_.WritePid(program.name, daemon->process->pid());

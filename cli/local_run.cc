@@ -32,6 +32,7 @@
 #include "cli/signal_watch.h"
 #include "cli/status_watch.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/job/cluster_spec.h"
@@ -113,10 +114,10 @@ absl::StatusOr<proto::Journal> JournalOf(const LocalRunOptions& options) {
   if (options.checkpoint_dir.empty()) {
     return absl::NotFoundError("there are no checkpoints");
   }
-  const auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
-                                                         PosixFileSystem());
-  if (!directory.ok()) return directory.status();
-  return directory->ReadJournal();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto directory,
+                            CheckpointDirectory::OpenToRead(
+                                options.checkpoint_dir, PosixFileSystem()));
+  return directory.ReadJournal();
 }
 
 // One run, from the start of its first daemon to the end of its last.
@@ -607,8 +608,7 @@ absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
   options.renew = true;
   const auto made = MakeCertificateFolder(options);
   if (!made.ok()) return made.status();
-  const absl::Status marked = directory.MarkEncrypted();
-  if (!marked.ok()) return marked;
+  HOLDFAST_RETURN_IF_ERROR(directory.MarkEncrypted());
   return Credentials::FromFolder(
       CertificateFolderOf(options.path, {kOperatorJob, 0}));
 }

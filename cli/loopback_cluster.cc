@@ -7,16 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
 absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers,
                                                   bool evaluator,
                                                   HeldPorts* held) {
-  const auto ports = held->Take(ps + workers + (evaluator ? 1 : 0));
-  if (!ports.ok()) return ports.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto ports,
+                            held->Take(ps + workers + (evaluator ? 1 : 0)));
   std::vector<std::string> addresses;
-  for (const uint16_t port : *ports) {
+  for (const uint16_t port : ports) {
     addresses.push_back(absl::StrCat("\"127.0.0.1:", port, "\""));
   }
   const auto list = [&](int first, int count) {

@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -25,10 +26,9 @@ absl::Status ReplaceFile(
     absl::FunctionRef<absl::Status(WritableFile* file)> write) {
   FileSystem* const files = PosixFileSystem();
   const std::string aside = output + ".tmp";
-  const auto file = files->Create(aside);
-  if (!file.ok()) return file.status();
-  absl::Status status = write(file->get());
-  if (status.ok()) status = (*file)->Close();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto file, files->Create(aside));
+  absl::Status status = write(file.get());
+  if (status.ok()) status = file->Close();
   if (status.ok()) status = files->Rename(aside, output);
   if (!status.ok()) files->Remove(aside).IgnoreError();
   return status;

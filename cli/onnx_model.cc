@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cli/onnx_graph.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_file.h"
 #include "common/tensor/shape.h"
 #include "common/tensor/weight_quantization.h"
@@ -113,17 +114,16 @@ class Translator {
 absl::StatusOr<Translator::Weights> Translator::Read(const std::string& name) {
   for (const proto::Variable& variable : declaration_.variables()) {
     if (variable.name() != name) continue;
-    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    bytes_ += *elements * sizeof(float);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    bytes_ += elements * sizeof(float);
     if (bytes_ > kMaxBytes) {
       return absl::InvalidArgumentError(
           "the model is larger than an ONNX file may be, 2 GiB; export "
           ".safetensors or .npz");
     }
-    auto values = read_(variable);
-    if (!values.ok()) return values.status();
-    return Weights{variable, *std::move(values)};
+    HOLDFAST_ASSIGN_OR_RETURN(auto values, read_(variable));
+    return Weights{variable, std::move(values)};
   }
   return absl::NotFoundError(
       absl::StrCat("the job's model has a variable \"", name,
@@ -131,13 +131,11 @@ absl::StatusOr<Translator::Weights> Translator::Read(const std::string& name) {
 }
 
 absl::StatusOr<std::string> Translator::AddVariable(const std::string& name) {
-  const auto weights = Read(name);
-  if (!weights.ok()) return weights.status();
-  return graph_.AddFloats(
-      name,
-      std::vector<int64_t>(weights->variable.shape().begin(),
-                           weights->variable.shape().end()),
-      weights->values);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto weights, Read(name));
+  return graph_.AddFloats(name,
+                          std::vector<int64_t>(weights.variable.shape().begin(),
+                                               weights.variable.shape().end()),
+                          weights.values);
 }
 
 std::string Translator::AddKernel(const Weights& weights,
@@ -187,29 +185,26 @@ Value Translator::AddOnChannelsFirst(
 
 absl::StatusOr<Value> Translator::AddDense(const std::string& name,
                                            bool use_bias, const Value& x) {
-  const auto kernel = Read(name + "/kernel");
-  if (!kernel.ok()) return kernel.status();
-  const std::vector<int64_t> dims(kernel->variable.shape().begin(),
-                                  kernel->variable.shape().end());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto kernel, Read(name + "/kernel"));
+  const std::vector<int64_t> dims(kernel.variable.shape().begin(),
+                                  kernel.variable.shape().end());
   const std::string weights =
-      AddKernel(*kernel, dims, /*axis=*/1, [](size_t place) { return place; });
+      AddKernel(kernel, dims, /*axis=*/1, [](size_t place) { return place; });
   if (!use_bias) {
     return Value{graph_.AddNode("MatMul", name, {x.name, weights}), 1};
   }
-  const auto bias = AddVariable(name + "/bias");
-  if (!bias.ok()) return bias.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto bias, AddVariable(name + "/bias"));
   const std::string product =
       graph_.AddNode("MatMul", name + "/product", {x.name, weights});
-  return Value{graph_.AddNode("Add", name, {product, *bias}), 1};
+  return Value{graph_.AddNode("Add", name, {product, bias}), 1};
 }
 
 absl::StatusOr<Value> Translator::AddConv(const proto::Layer::Conv2d& conv,
                                           const std::string& name,
                                           const Value& x) {
-  const auto kernel = Read(name + "/kernel");
-  if (!kernel.ok()) return kernel.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto kernel, Read(name + "/kernel"));
   // [height, width, channels, filters] -> [filters, channels, height, width].
-  const auto& shape = kernel->variable.shape();
+  const auto& shape = kernel.variable.shape();
   const int64_t channels = shape[2], filters = shape[3];
   const int64_t window = shape[0] * shape[1];
   const auto place = [=](size_t at) {
@@ -218,11 +213,10 @@ absl::StatusOr<Value> Translator::AddConv(const proto::Layer::Conv2d& conv,
     return (filter * channels + channel) * window + at / filters / channels;
   };
   std::vector<std::string> inputs = {AddKernel(
-      *kernel, {filters, channels, shape[0], shape[1]}, /*axis=*/0, place)};
+      kernel, {filters, channels, shape[0], shape[1]}, /*axis=*/0, place)};
   if (!conv.has_use_bias() || conv.use_bias()) {
-    const auto bias = AddVariable(name + "/bias");
-    if (!bias.ok()) return bias.status();
-    inputs.push_back(*bias);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto bias, AddVariable(name + "/bias"));
+    inputs.push_back(bias);
   }
   return AddOnChannelsFirst(
       "Conv", name, x, inputs,
@@ -245,14 +239,12 @@ Value Translator::AddPool(absl::string_view op, const Pool& pool,
 absl::StatusOr<Value> Translator::AddLayerNorm(
     const proto::Layer::LayerNorm& norm, const std::string& name,
     const Value& x) {
-  const auto scale = AddVariable(name + "/scale");
-  if (!scale.ok()) return scale.status();
-  const auto offset = AddVariable(name + "/offset");
-  if (!offset.ok()) return offset.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto scale, AddVariable(name + "/scale"));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto offset, AddVariable(name + "/offset"));
   const Value image = AsImage(name, x);
   return Value{
       graph_.AddNode(
-          "LayerNormalization", name, {image.name, *scale, *offset},
+          "LayerNormalization", name, {image.name, scale, offset},
           {OnnxInt("axis", -1),
            OnnxFloat("epsilon",
                      norm.has_epsilon() ? norm.epsilon() : kDefaultEpsilon)}),
@@ -266,9 +258,8 @@ absl::StatusOr<Value> Translator::AddBatchNorm(
   std::vector<Weights> read;
   for (const char* variable :
        {"/scale", "/offset", "/moving_mean", "/moving_variance"}) {
-    auto weights = Read(name + variable);
-    if (!weights.ok()) return weights.status();
-    read.push_back(*std::move(weights));
+    HOLDFAST_ASSIGN_OR_RETURN(auto weights, Read(name + variable));
+    read.push_back(std::move(weights));
   }
   const double epsilon = norm.has_epsilon() ? norm.epsilon() : kDefaultEpsilon;
   const size_t channels = read[0].values.size();
@@ -295,13 +286,13 @@ absl::StatusOr<Value> Translator::AddResidual(
     const proto::Layer::Residual& residual, const std::string& name,
     const Value& x) {
   const Value image = AsImage(name, x);
-  const auto body = AddLayers(residual.layers(), name + "/", image);
-  if (!body.ok()) return body.status();
-  const auto shortcut =
-      AddLayers(residual.shortcut(), name + "/shortcut/", image);
-  if (!shortcut.ok()) return shortcut.status();
-  return Value{graph_.AddNode("Add", name, {body->name, shortcut->name}),
-               body->rank};
+  HOLDFAST_ASSIGN_OR_RETURN(const auto body,
+                            AddLayers(residual.layers(), name + "/", image));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto shortcut,
+      AddLayers(residual.shortcut(), name + "/shortcut/", image));
+  return Value{graph_.AddNode("Add", name, {body.name, shortcut.name}),
+               body.rank};
 }
 
 absl::StatusOr<Value> Translator::AddLayer(const proto::Layer& layer,
@@ -362,9 +353,9 @@ absl::StatusOr<Value> Translator::AddLayers(
     const std::string& prefix, Value x) {
   const std::vector<std::string> names = LayerNames(layers);
   for (int i = 0; i < layers.size(); ++i) {
-    auto y = AddLayer(layers[i], prefix + names[i], x);
-    if (!y.ok()) return y.status();
-    x = *std::move(y);
+    HOLDFAST_ASSIGN_OR_RETURN(auto y,
+                              AddLayer(layers[i], prefix + names[i], x));
+    x = std::move(y);
   }
   return x;
 }
@@ -397,20 +388,19 @@ absl::StatusOr<onnx::ModelProto> Translator::Translate(const proto::Job& job) {
 absl::StatusOr<onnx::ModelProto> MakeOnnxModel(
     const proto::Declaration& declaration, const VariableReader& read,
     const OnnxOptions& options) {
-  const auto job = DeclaredJobFile(declaration);
-  if (!job.ok()) return job.status();
-  if (job->model().has_registered()) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto job, DeclaredJobFile(declaration));
+  if (job.model().has_registered()) {
     return absl::UnimplementedError(
-        absl::StrCat("the job's model \"", job->model().registered().name(),
+        absl::StrCat("the job's model \"", job.model().registered().name(),
                      "\" is your own code, which cannot be exported as ONNX; "
                      "export .safetensors or .npz"));
   }
-  if (!job->model().has_sequential()) {
+  if (!job.model().has_sequential()) {
     return absl::UnimplementedError(
         "the job's model has embedding tables, which cannot be exported as "
         "ONNX; export .npz, with files of ids and rows for each table");
   }
-  return Translator(declaration, read, options).Translate(*job);
+  return Translator(declaration, read, options).Translate(job);
 }
 
 }  // namespace holdfast

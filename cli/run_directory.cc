@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -82,8 +83,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(
     return absl::ErrnoToStatus(reason, absl::StrCat("cannot lock ", path));
   }
   auto directory = std::unique_ptr<RunDirectory>(new RunDirectory(path, lock));
-  absl::Status cleared = RemoveMarks(path);
-  if (!cleared.ok()) return cleared;
+  HOLDFAST_RETURN_IF_ERROR(RemoveMarks(path));
   return directory;
 }
 

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -90,15 +91,14 @@ absl::Status Set(const std::optional<std::string>& word,
     return absl::InvalidArgumentError(absl::StrCat(
         "the setting is required, before the flags: ", kFactor, "=NUMBER"));
   }
-  const auto factor = ParseFactor(*word);
-  if (!factor.ok()) return factor.status();
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto factor, ParseFactor(*word));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
   proto::SetLearningRateRequest request;
-  request.set_factor(*factor);
+  request.set_factor(factor);
   if (flags.at_step.has_value()) request.set_at_step(*flags.at_step);
   const auto set =
-      (*cluster)->SetLearningRate(request, SteadyNow() + flags.cluster.timeout);
+      cluster->SetLearningRate(request, SteadyNow() + flags.cluster.timeout);
   if (absl::IsUnavailable(set.status()) ||
       absl::IsDeadlineExceeded(set.status())) {
     return absl::Status(set.status().code(),
@@ -107,7 +107,7 @@ absl::Status Set(const std::optional<std::string>& word,
                                      "set: check with `holdfast status`"));
   }
   if (!set.ok()) return set.status();
-  std::cout << "The learning rates are multiplied by " << *factor
+  std::cout << "The learning rates are multiplied by " << factor
             << " from step " << set->step() << " on." << std::endl;
   return absl::OkStatus();
 }

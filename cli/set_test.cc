@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_code.h"
-#include "common/rpc/fake_ps.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -22,6 +22,7 @@
 #include "client/cluster.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/status_macros.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -144,17 +145,17 @@ FlagSet MakeFlagSet(HistoryFlags* flags) {
 }
 
 absl::Status Status(const StatusFlags& flags) {
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
-  const auto status =
-      (*cluster)->GetStatus(SteadyNow() + flags.cluster.timeout);
-  if (!status.ok()) return status.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto status,
+      cluster->GetStatus(SteadyNow() + flags.cluster.timeout));
   if (flags.json) {
-    std::cout << ToJson(*status) << std::endl;
+    std::cout << ToJson(status) << std::endl;
     return absl::OkStatus();
   }
   const auto events =
-      (*cluster)->GetEvents(0, SteadyNow() + flags.cluster.timeout);
+      cluster->GetEvents(0, SteadyNow() + flags.cluster.timeout);
   // A ps of an older version does not support events.
   if (!events.ok() && !absl::IsUnimplemented(events.status())) {
     return events.status();
@@ -166,8 +167,7 @@ absl::Status Status(const StatusFlags& flags) {
                 events->events().end());
   }
   const bool styled = isatty(STDOUT_FILENO);
-  for (const ViewLine& line :
-       StatusView(*status, last, absl::LocalTimeZone())) {
+  for (const ViewLine& line : StatusView(status, last, absl::LocalTimeZone())) {
     std::cout << (styled ? StyledText(line) : line.text) << "\n";
   }
   std::cout << std::flush;
@@ -182,16 +182,16 @@ bool IsLast(const proto::Event& event) {
 }
 
 absl::Status Events(const EventsFlags& flags) {
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
   uint64_t after = 0;
   for (;;) {
     // A coordinator that is being restarted is waited for this long.
-    const auto events =
-        (*cluster)->GetEvents(after, SteadyNow() + flags.cluster.timeout);
-    if (!events.ok()) return events.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto events,
+        cluster->GetEvents(after, SteadyNow() + flags.cluster.timeout));
     bool ended = false;
-    for (const proto::Event& event : events->events()) {
+    for (const proto::Event& event : events.events()) {
       std::cout << (flags.json ? ToJson(event)
                                : EventText(event, absl::LocalTimeZone(),
                                            /*with_date=*/true))
@@ -210,15 +210,15 @@ absl::Status History(const HistoryFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--max_points=", flags.max_points, ": must be from 1 to ", kMaxPoints));
   }
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
   proto::GetHistoryRequest request;
   request.set_max_points(flags.max_points);
-  const auto history =
-      (*cluster)->GetHistory(request, SteadyNow() + flags.cluster.timeout);
-  if (!history.ok()) return history.status();
-  std::cout << (flags.csv ? HistoryCsv(*history)
-                          : HistoryTable(*history, absl::LocalTimeZone()))
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto history,
+      cluster->GetHistory(request, SteadyNow() + flags.cluster.timeout));
+  std::cout << (flags.csv ? HistoryCsv(history)
+                          : HistoryTable(history, absl::LocalTimeZone()))
             << std::flush;
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -80,18 +81,17 @@ absl::Status StatusWatch::Ask(std::unique_ptr<Cluster>* connection) {
     options.credentials = credentials_;
     options.connect_timeout = kCallTimeout;
     options.same_host = false;  // it reads no values
-    auto connected = Cluster::Connect(std::move(options));
-    if (!connected.ok()) return connected.status();
-    *connection = *std::move(connected);
+    HOLDFAST_ASSIGN_OR_RETURN(auto connected,
+                              Cluster::Connect(std::move(options)));
+    *connection = std::move(connected);
   }
-  auto status = (*connection)->GetStatus(SteadyNow() + kCallTimeout);
-  if (!status.ok()) return status.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto status, (*connection)->GetStatus(SteadyNow() + kCallTimeout));
   if (events_wanted_ > 0) {
-    const absl::Status asked = AskForEvents(connection->get());
-    if (!asked.ok()) return asked;
+    HOLDFAST_RETURN_IF_ERROR(AskForEvents(connection->get()));
   }
   absl::MutexLock lock(&mutex_);
-  latest_ = *std::move(status);
+  latest_ = std::move(status);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -74,18 +75,17 @@ class Stopping {
   }
 
   absl::Status Run() {
-    const auto status = cluster_.GetStatus(AnswerDeadline());
-    if (!status.ok()) return status.status();
-    request_.set_generation(status->generation());
-    const auto events = cluster_.GetEvents(0, AnswerDeadline());
-    if (!events.ok()) return events.status();
-    if (!events->events().empty()) {
-      last_event_ = events->events().rbegin()->number();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto status,
+                              cluster_.GetStatus(AnswerDeadline()));
+    request_.set_generation(status.generation());
+    HOLDFAST_ASSIGN_OR_RETURN(const auto events,
+                              cluster_.GetEvents(0, AnswerDeadline()));
+    if (!events.events().empty()) {
+      last_event_ = events.events().rbegin()->number();
     }
     for (;;) {
-      const auto ended = Ask();
-      if (!ended.ok()) return ended.status();
-      if (*ended) return absl::OkStatus();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto ended, Ask());
+      if (ended) return absl::OkStatus();
       if (SteadyNow() < deadline_) {
         absl::SleepFor(kPause);
         continue;
@@ -188,9 +188,9 @@ class Stopping {
 };
 
 absl::Status Stop(const StopFlags& flags) {
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
-  return Stopping(flags, cluster->get()).Run();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
+  return Stopping(flags, cluster.get()).Run();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "cli/npy.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -65,8 +66,7 @@ absl::Status WriteRows(const std::string& path, ReadRows read,
                        uint64_t window_bytes) {
   return ReplaceFile(
       absl::StrCat(path, ".ids.npy"), [&](WritableFile* ids_file) {
-        absl::Status status = AppendIds(ids, ids_file);
-        if (!status.ok()) return status;
+        HOLDFAST_RETURN_IF_ERROR(AppendIds(ids, ids_file));
         return ReplaceFile(
             absl::StrCat(path, ".values.npy"), [&](WritableFile* file) {
               absl::Status written = file->Append(
@@ -122,8 +122,7 @@ absl::StatusOr<TableChanges> ExportChangesOf(CheckpointReader* reader,
   };
   status =
       ReplaceFile(absl::StrCat(path, ".removed.npy"), [&](WritableFile* file) {
-        absl::Status written = AppendIds(removed, file);
-        if (!written.ok()) return written;
+        HOLDFAST_RETURN_IF_ERROR(AppendIds(removed, file));
         return WriteRows(path, read, ids,
                          reader->FindTable(table)->row_length(), window_bytes);
       });
@@ -155,11 +154,9 @@ absl::StatusOr<std::map<std::string, std::string>> PathsOf(
 absl::Status ExportTables(CheckpointReader* reader,
                           const std::vector<std::string>& tables,
                           const std::string& output, uint64_t window_bytes) {
-  const auto by_path = PathsOf(tables, output);
-  if (!by_path.ok()) return by_path.status();
-  for (const auto& [path, table] : *by_path) {
-    absl::Status status = ExportTable(reader, table, path, window_bytes);
-    if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto by_path, PathsOf(tables, output));
+  for (const auto& [path, table] : by_path) {
+    HOLDFAST_RETURN_IF_ERROR(ExportTable(reader, table, path, window_bytes));
   }
   return absl::OkStatus();
 }
@@ -167,14 +164,13 @@ absl::Status ExportTables(CheckpointReader* reader,
 absl::StatusOr<std::vector<TableChanges>> ExportTableChanges(
     CheckpointReader* reader, const std::vector<std::string>& tables,
     uint64_t since_step, const std::string& output, uint64_t window_bytes) {
-  const auto by_path = PathsOf(tables, output);
-  if (!by_path.ok()) return by_path.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto by_path, PathsOf(tables, output));
   std::vector<TableChanges> changes;
-  for (const auto& [path, table] : *by_path) {
-    auto of_table =
-        ExportChangesOf(reader, table, since_step, path, window_bytes);
-    if (!of_table.ok()) return of_table.status();
-    changes.push_back(*std::move(of_table));
+  for (const auto& [path, table] : by_path) {
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto of_table,
+        ExportChangesOf(reader, table, since_step, path, window_bytes));
+    changes.push_back(std::move(of_table));
   }
   return changes;
 }

@@ -22,6 +22,7 @@
 #include "cli/terminal.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/task_id.h"
 #include "proto/coordinator.pb.h"
 
@@ -143,9 +144,10 @@ absl::Status RunTop(const TopFlags& flags) {
                      ": at least ", absl::FormatDuration(kMinInterval)));
   }
   const char* tf_config = std::getenv("TF_CONFIG");
-  const auto options = ResolveClusterAddress(
-      flags.cluster, tf_config == nullptr ? "" : tf_config);
-  if (!options.ok()) return options.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto options,
+      ResolveClusterAddress(flags.cluster,
+                            tf_config == nullptr ? "" : tf_config));
   const auto terminal = Terminal::Open();
   if (!terminal.ok()) {
     return absl::Status(
@@ -156,16 +158,16 @@ absl::Status RunTop(const TopFlags& flags) {
   // Must exist before the second thread.
   SignalWatch signals({SIGWINCH, SIGTSTP});
   // If the job cannot be reached, the error must appear on the normal screen.
-  const auto reached = ConnectAsOperator(flags.cluster);
-  if (!reached.ok()) return reached.status();
-  auto first = (*reached)->GetStatus(SteadyNow() + flags.cluster.timeout);
-  if (!first.ok()) return first.status();
-  StatusWatch watch(options->cluster, options->credentials, flags.interval,
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reached,
+                            ConnectAsOperator(flags.cluster));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto first, reached->GetStatus(SteadyNow() + flags.cluster.timeout));
+  StatusWatch watch(options.cluster, options.credentials, flags.interval,
                     kEvents);
   absl::Status status;
   {
-    Top top(*options->cluster.Address({kPsJob, 0}), flags.interval,
-            *std::move(first), terminal->get(), &signals, &watch);
+    Top top(*options.cluster.Address({kPsJob, 0}), flags.interval,
+            std::move(first), terminal->get(), &signals, &watch);
     status = top.Run();
   }
   // Done before the watch is destroyed, which may wait for a call; and after

@@ -22,6 +22,7 @@
 #include "cli/trace_file.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "proto/trace.pb.h"
 
 namespace holdfast {
@@ -155,9 +156,8 @@ class Recording {
     if (!trace.ok()) return trace.status();
     FetchedTrace fetched;
     for (const proto::TraceTask& task : trace->tasks()) {
-      auto spans = Fetch(task);
-      if (!spans.ok()) return spans.status();
-      fetched.spans.push_back(*std::move(spans));
+      HOLDFAST_ASSIGN_OR_RETURN(auto spans, Fetch(task));
+      fetched.spans.push_back(std::move(spans));
     }
     fetched.trace = *std::move(trace);
     return fetched;
@@ -203,9 +203,8 @@ class Recording {
       proto::TraceRequest request = Request(proto::TraceRequest::FETCH);
       *request.mutable_task() = task.task();
       request.set_piece(piece);
-      auto part = Ask(request);
-      if (!part.ok()) return part.status();
-      spans.MergeFrom(part->spans());
+      HOLDFAST_ASSIGN_OR_RETURN(auto part, Ask(request));
+      spans.MergeFrom(part.spans());
     }
     return spans;
   }
@@ -216,19 +215,16 @@ class Recording {
 };
 
 absl::Status Trace(const TraceFlags& flags) {
-  if (absl::Status status = CheckFlags(flags); !status.ok()) return status;
-  auto output = OutputFile::Create(flags.output);
-  if (!output.ok()) return output.status();
-  const auto cluster = ConnectAsOperator(flags.cluster);
-  if (!cluster.ok()) return cluster.status();
-  const absl::StatusOr<FetchedTrace> fetched =
-      Recording(cluster->get(), flags.cluster.timeout)
-          .Make(flags.steps, flags.wait);
-  if (!fetched.ok()) return fetched.status();
-  const absl::Status written = (*output)->Write(TraceFileText(*fetched));
-  if (!written.ok()) return written;
-  std::cout << flags.output << ": " << TraceSummary(*fetched) << std::flush;
-  const std::vector<std::string> missing = MissingFromTrace(*fetched);
+  HOLDFAST_RETURN_IF_ERROR(CheckFlags(flags));
+  HOLDFAST_ASSIGN_OR_RETURN(auto output, OutputFile::Create(flags.output));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster,
+                            ConnectAsOperator(flags.cluster));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto fetched,
+                            Recording(cluster.get(), flags.cluster.timeout)
+                                .Make(flags.steps, flags.wait));
+  HOLDFAST_RETURN_IF_ERROR(output->Write(TraceFileText(fetched)));
+  std::cout << flags.output << ": " << TraceSummary(fetched) << std::flush;
+  const std::vector<std::string> missing = MissingFromTrace(fetched);
   if (missing.empty()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(flags.output, " lacks\n  ", absl::StrJoin(missing, "\n  ")));

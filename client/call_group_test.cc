@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/fake_transport.h"
+#include "client/testing/fake_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

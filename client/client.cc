@@ -10,6 +10,7 @@
 #include "client/pull.h"
 #include "client/push.h"
 #include "client/tickets.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 
 namespace holdfast::client {
@@ -38,12 +39,12 @@ absl::StatusOr<std::shared_ptr<GenerationState>> Client::Ready() const {
   if (generation_ == nullptr) {
     return absl::FailedPreconditionError("AwaitVariables was not called");
   }
-  if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
+  HOLDFAST_RETURN_IF_ERROR(generation_->WhyOver());
   return generation_;
 }
 
 absl::StatusOr<std::shared_ptr<GenerationState>> Client::ReadyToWork() const {
-  if (absl::Status status = CheckMember(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckMember());
   return Ready();
 }
 
@@ -132,9 +133,9 @@ class Client::VariablesQuestion : public VariablesRequest {
     for (int i = 0; i < declaration_.variables_size(); ++i) {
       const proto::Variable& variable = declaration_.variables(i);
       if (!variable.initializer().has_given()) continue;
-      const auto found = FirstValuesOf(values, declaration_, i);
-      if (!found.ok()) return found.status();
-      given[variable.name()] = *found;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto found,
+                                FirstValuesOf(values, declaration_, i));
+      given[variable.name()] = found;
     }
     return std::make_unique<Giving>(client_.context_, sender_,
                                     std::move(given));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/generation_testing.h"
+#include "client/testing/generation_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "client/connect.h"
-#include "common/rpc/fake_ps.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gtest/gtest.h"
 
 namespace holdfast::client {

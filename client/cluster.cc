@@ -18,6 +18,7 @@
 #include "client/neighbors.h"
 #include "client/wire.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/session.h"
 
 namespace holdfast::client {
@@ -85,10 +86,9 @@ class ClusterImpl : public Cluster {
   absl::Status Open() {
     const absl::Time deadline = SteadyNow() + options_.connect_timeout;
     if (client_.member()) {
-      absl::StatusOr<std::unique_ptr<Session>> session =
-          Session::Open(SessionOptions(deadline));
-      if (!session.ok()) return session.status();
-      session_ = *std::move(session);
+      HOLDFAST_ASSIGN_OR_RETURN(auto session,
+                                Session::Open(SessionOptions(deadline)));
+      session_ = std::move(session);
       joined_ = true;
     }
     const absl::Status connected = wire_.AwaitConnected(
@@ -120,16 +120,12 @@ class ClusterImpl : public Cluster {
     if (first_values) given_through = 0;
     for (;;) {
       const auto request = client_.StartAwaitVariables(given_through);
-      const absl::StatusOr<client::Client::Variables> found =
-          request->Await(deadline);
-      if (!found.ok()) return found.status();
-      if (*found == client::Client::Variables::kReady) return absl::OkStatus();
-      const auto giving = request->StartGive(first_values);
-      if (!giving.ok()) return giving.status();
-      if (absl::Status status = (*giving)->Await(deadline); !status.ok()) {
-        return status;
-      }
-      given_through = (*giving)->generation();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto found, request->Await(deadline));
+      if (found == client::Client::Variables::kReady) return absl::OkStatus();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto giving,
+                                request->StartGive(first_values));
+      HOLDFAST_RETURN_IF_ERROR(giving->Await(deadline));
+      given_through = giving->generation();
     }
   }
 
@@ -163,10 +159,9 @@ class ClusterImpl : public Cluster {
   }
 
   absl::Status AwaitDone(absl::Time deadline) override {
-    const auto ready = client_.ReadyToWork();
-    if (!ready.ok()) return ready.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto ready, client_.ReadyToWork());
     const Context& context = *client_.context();
-    CallGroup calls(client_.context(), (*ready)->sender);
+    CallGroup calls(client_.context(), ready->sender);
     return calls.Await(
         deadline, [&] { return context.state().phase() == proto::DONE; },
         [&] {
@@ -208,10 +203,11 @@ class ClusterImpl : public Cluster {
 
   absl::StatusOr<std::optional<proto::DeclaredJob>> GetDeclaredJob(
       absl::Time deadline) override {
-    auto status = client_.StartGetStatus(/*with_job=*/true)->Await(deadline);
-    if (!status.ok()) return status.status();
-    if (!status->has_job()) return std::nullopt;
-    return std::move(*status->mutable_job());
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto status,
+        client_.StartGetStatus(/*with_job=*/true)->Await(deadline));
+    if (!status.has_job()) return std::nullopt;
+    return std::move(*status.mutable_job());
   }
 
   absl::StatusOr<proto::GetEventsResponse> GetEvents(
@@ -235,32 +231,32 @@ class ClusterImpl : public Cluster {
         absl::ToInt64Milliseconds(client_.context()->timing.park));
     for (;;) {
       // The first answer says which step will be saved.
-      const absl::StatusOr<proto::CheckpointResponse> first =
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto first,
           client_.StartCheckpoint(request, "a checkpoint", nullptr)
-              ->Await(deadline);
-      if (!first.ok()) return first.status();
-      const GlobalStep step(first->step());
+              ->Await(deadline));
+      const GlobalStep step(first.step());
       const std::string what =
           absl::StrCat("the checkpoint of step ", step.value());
-      if (first->durable_step() >= first->step()) return step;
+      if (first.durable_step() >= first.step()) return step;
 
       proto::CheckpointRequest again = request;
-      again.set_step(first->step());
+      again.set_step(first.step());
       const auto look = [&](const proto::CheckpointResponse& response) {
-        const bool over = response.generation() != first->generation() ||
-                          response.durable_step() >= first->step() ||
+        const bool over = response.generation() != first.generation() ||
+                          response.durable_step() >= first.step() ||
                           !response.error().empty();
         return over ? Next::kDone : Next::kAgain;
       };
-      const absl::StatusOr<proto::CheckpointResponse> last =
-          client_.StartCheckpoint(again, what, look)->Await(deadline);
-      if (!last.ok()) return last.status();
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto last,
+          client_.StartCheckpoint(again, what, look)->Await(deadline));
       // The requested checkpoint may never come: the job has rolled back to
       // before it.
-      if (last->generation() != first->generation()) continue;
-      if (last->durable_step() >= first->step()) return step;
+      if (last.generation() != first.generation()) continue;
+      if (last.durable_step() >= first.step()) return step;
       return absl::UnavailableError(
-          absl::StrCat(what, " could not be written: ", last->error()));
+          absl::StrCat(what, " could not be written: ", last.error()));
     }
   }
 
@@ -363,9 +359,9 @@ absl::Status CheckOptions(const Cluster::Options& options) {
 
 absl::StatusOr<std::unique_ptr<Cluster>> Connect(Cluster::Options options,
                                                  const Timing& timing) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckOptions(options));
   auto cluster = std::make_unique<ClusterImpl>(std::move(options), timing);
-  if (absl::Status status = cluster->Open(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(cluster->Open());
   return cluster;
 }
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "client/fake_cluster.h"
+#include "client/testing/fake_cluster.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/given_values.h"
 #include "common/tensor/shape.h"
 
@@ -34,9 +35,9 @@ absl::Status DigestFirstValues(const FirstValues& values,
     proto::Initializer& initializer =
         *declaration->mutable_variables(i)->mutable_initializer();
     if (!initializer.has_given()) continue;
-    const auto found = FirstValuesOf(values, *declaration, i);
-    if (!found.ok()) return found.status();
-    *initializer.mutable_given() = GivenDigests(*found);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto found,
+                              FirstValuesOf(values, *declaration, i));
+    *initializer.mutable_given() = GivenDigests(found);
   }
   return absl::OkStatus();
 }

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "client/client.h"
-#include "client/generation_testing.h"
+#include "client/testing/generation_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

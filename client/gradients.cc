@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/tensors.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 
@@ -53,8 +54,7 @@ absl::Status Gradients::Check(size_t variable,
 absl::Status Gradients::Take(size_t variable,
                              absl::Span<const float> gradient) {
   if (Lends(variable)) {
-    absl::Status status = TakeRegion(variable);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(TakeRegion(variable));
     auto* const region = reinterpret_cast<float*>(regions_[variable].get());
     if (region != gradient.data()) {
       for (const ElementRange& range : plan_.lent[variable]) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/shared_memory/sealed_file.h"
 #include "glog/logging.h"
@@ -50,23 +51,17 @@ absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
   if (offer.secret().size() != LinkMessage::kSecretBytes) {
     return absl::InternalError("it offers a link without a secret");
   }
-  auto socket = LinkSocket::Connect(offer.path());
-  if (!socket.ok()) return socket.status();
-  const absl::StatusOr<uid_t> uid = (*socket)->PeerUid();
-  if (!uid.ok()) return uid.status();
-  if (*uid != offer.uid()) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto socket, LinkSocket::Connect(offer.path()));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto uid, socket->PeerUid());
+  if (uid != offer.uid()) {
     return absl::PermissionDeniedError(
-        absl::StrCat(offer.path(), " is served by user ", *uid,
+        absl::StrCat(offer.path(), " is served by user ", uid,
                      ", but the ps runs as user ", offer.uid()));
   }
-  auto board = LoanMaker::Create();
-  if (!board.ok()) return board.status();
-  const std::shared_ptr<Link> link(new Link(offer.link(), *std::move(socket),
-                                            *std::move(board), regions,
-                                            host_memory));
-  if (absl::Status status = link->SendHello(offer.secret()); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_ASSIGN_OR_RETURN(auto board, LoanMaker::Create());
+  const std::shared_ptr<Link> link(new Link(
+      offer.link(), std::move(socket), std::move(board), regions, host_memory));
+  HOLDFAST_RETURN_IF_ERROR(link->SendHello(offer.secret()));
   return link;
 }
 
@@ -80,21 +75,19 @@ Link::Link(uint64_t number, std::unique_ptr<LinkSocket> socket,
       host_memory_(host_memory) {}
 
 absl::Status Link::SendHello(const std::string& secret) {
-  absl::StatusOr<UniqueFd> board = Duplicate(board_->file().fd());
-  if (!board.ok()) return board.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto board, Duplicate(board_->file().fd()));
   LinkMessage hello;
   hello.kind = LinkMessage::Kind::kHello;
   hello.link = number_;
   hello.secret = secret;
   hello.size = board_->file().size();
-  hello.fd = *std::move(board);
+  hello.fd = std::move(board);
   return socket_->Send(hello);
 }
 
 absl::Status Link::AwaitWelcome(absl::Duration timeout) {
-  const absl::StatusOr<LinkMessage> welcome = socket_->Receive(timeout);
-  if (!welcome.ok()) return welcome.status();
-  if (welcome->kind != LinkMessage::Kind::kWelcome) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto welcome, socket_->Receive(timeout));
+  if (welcome.kind != LinkMessage::Kind::kWelcome) {
     return absl::InternalError("it does not answer with a welcome");
   }
   absl::MutexLock lock(&mutex_);
@@ -135,10 +128,9 @@ absl::Status Link::TakeFile(const LinkMessage& message) {
         absl::StrCat("message ", static_cast<uint32_t>(message.kind),
                      " with file ", message.file, " after ", files_.size()));
   }
-  absl::StatusOr<std::unique_ptr<PeerFile>> file =
-      PeerFile::Map(message.fd, message.size, PeerFile::Access::kRead);
-  if (!file.ok()) return file.status();
-  files_.push_back(std::make_shared<LentFile>(*std::move(file), host_memory_));
+  HOLDFAST_ASSIGN_OR_RETURN(auto file, PeerFile::Map(message.fd, message.size,
+                                                     PeerFile::Access::kRead));
+  files_.push_back(std::make_shared<LentFile>(std::move(file), host_memory_));
   return absl::OkStatus();
 }
 

@@ -5,9 +5,9 @@
 
 #include "absl/status/status.h"
 #include "client/context.h"
-#include "client/fake_transport.h"
 #include "client/neighbors.h"
 #include "client/rpc.h"
+#include "client/testing/fake_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -22,7 +22,7 @@
 #include "client/rpc.h"
 #include "client/shared_attempt.h"
 #include "client/transport.h"
-#include "common/process/host_memory_testing.h"
+#include "common/process/testing/host_memory_testing.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"

@@ -13,12 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "client/generation_testing.h"
 #include "client/gradients.h"
 #include "client/part_sender.h"
 #include "client/pull.h"
 #include "client/push.h"
 #include "client/rpc.h"
+#include "client/testing/generation_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/process/host_memory_testing.h"
+#include "common/process/testing/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "client/pull.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 namespace {
@@ -251,9 +252,7 @@ class StartedPinRequest : public PinRequest {
     if (pin_ == nullptr) {
       return absl::FailedPreconditionError("the pin was taken before");
     }
-    if (absl::Status status = pin_->Await(deadline); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(pin_->Await(deadline));
     return std::move(pin_);
   }
 

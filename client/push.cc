@@ -18,6 +18,7 @@
 #include "client/push_exchange.h"
 #include "client/push_facts.h"
 #include "client/row_reads.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 namespace {
@@ -123,12 +124,9 @@ class PushHandle final : public Cluster::Push {
 
   absl::Status Contribute(const Contribution& contribution,
                           Parameters* next) override {
-    if (absl::Status status = follow_up_->Check(contribution); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(follow_up_->Check(contribution));
     if (next != nullptr) {
-      absl::Status status = CheckWantedRows(push_.layout(), *next);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(CheckWantedRows(push_.layout(), *next));
     }
     bool exchange;
     bool rows_closed;
@@ -137,13 +135,10 @@ class PushHandle final : public Cluster::Push {
       if (contribution_.has_value()) {
         return absl::FailedPreconditionError("Contribute was called before");
       }
-      if (absl::Status over = push_.generation->WhyOver(); !over.ok()) {
-        return over;
-      }
+      HOLDFAST_RETURN_IF_ERROR(push_.generation->WhyOver());
       if (!error_.ok()) return error_;
       if (contribution.examples > 0) {
-        absl::Status status = gradients_.CheckComplete();
-        if (!status.ok()) return status;
+        HOLDFAST_RETURN_IF_ERROR(gradients_.CheckComplete());
       }
       contribution_ = contribution;
       next_ = next;
@@ -263,9 +258,7 @@ class PushHandle final : public Cluster::Push {
 
   absl::Status WhyOver() const ABSL_LOCKS_EXCLUDED(context_.mutex) {
     absl::MutexLock lock(&context_.mutex);
-    if (absl::Status over = push_.generation->WhyOver(); !over.ok()) {
-      return over;
-    }
+    HOLDFAST_RETURN_IF_ERROR(push_.generation->WhyOver());
     return error_.ok() ? sender_.error() : error_;
   }
 

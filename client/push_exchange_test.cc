@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "client/generation_testing.h"
+#include "client/testing/generation_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 namespace {
@@ -35,9 +36,7 @@ RowGradients::RowGradients(const Layout* layout, const Plan* plan,
 
 absl::Status RowGradients::Check(size_t table, absl::Span<const uint64_t> ids,
                                  absl::Span<const float> gradients) const {
-  if (absl::Status status = CheckRowIds(layout_, table, ids); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckRowIds(layout_, table, ids));
   const Layout::Table& declared = layout_.tables()[table];
   const auto error = [&](const auto&... what) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/row_encoding.h"
 
@@ -11,8 +12,7 @@ namespace holdfast::client {
 
 absl::Status CheckWantedRows(const Layout& layout, const Parameters& into) {
   for (size_t i = 0; i < into.num_tables(); ++i) {
-    const absl::Status status = CheckRowIds(layout, i, into.RowIds(i));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CheckRowIds(layout, i, into.RowIds(i)));
   }
   return absl::OkStatus();
 }
@@ -58,8 +58,7 @@ absl::Status RowReads::Take(uint32_t ps, uint32_t part,
                      pieces.size(), " tensors arrived"));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    absl::Status status = Check(ranges[i], pieces[i]);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Check(ranges[i], pieces[i]));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
     Write(ps, ranges[i], pieces[i].data);

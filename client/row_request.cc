@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 
@@ -25,9 +26,7 @@ absl::Status RowRequest::Assign(const EmbeddingTables& tables,
   num_uses_ = 0;
   for (size_t i = 0; i < uses.size(); ++i) {
     const RowUse& use = uses[i];
-    if (absl::Status status = CheckRowUse(tables, use); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckRowUse(tables, use));
     const proto::EmbeddingTable& table = tables[static_cast<int>(use.table)];
     const bool twice = std::any_of(
         uses.begin(), uses.begin() + i,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/rpc.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/tensor/encoding.h"
 #include "proto/shard.pb.h"
@@ -150,9 +151,8 @@ absl::Status SharedAttempt::TakeValues(std::vector<TensorPiece>* tensors) {
                        "\" are under a loan that was not "
                        "offered for them"));
     }
-    absl::StatusOr<Buffer> data = link_->Read(*piece.shared);
-    if (!data.ok()) return data.status();
-    piece.data = *std::move(data);
+    HOLDFAST_ASSIGN_OR_RETURN(auto data, link_->Read(*piece.shared));
+    piece.data = std::move(data);
     piece.shared.reset();
     values_.erase(found);
   }

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "client/pull.h"
 #include "client/rpc.h"
-#include "client/table_testing.h"
+#include "client/testing/table_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/push.h"
 #include "client/rpc.h"
-#include "client/table_testing.h"
+#include "client/testing/table_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/encoding.h"
 #include "common/tensor/shape.h"
 
@@ -105,12 +106,12 @@ std::vector<TensorPiece> PiecesOf(
 
 void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) {
-  for (const ElementRange& range : part) {
+  for (const ElementRange& elements : part) {
     proto::ReadRange* range = ranges->Add();
-    range->set_variable(layout.variables()[range.variable].name);
-    range->set_begin(range.begin);
-    range->set_size(range.size);
-    range->set_encoding(EncodingOf(layout, range.variable, reading));
+    range->set_variable(layout.variables()[elements.variable].name);
+    range->set_begin(elements.begin);
+    range->set_size(elements.size);
+    range->set_encoding(EncodingOf(layout, elements.variable, reading));
   }
 }
 
@@ -137,11 +138,10 @@ absl::Status TakeValues(const Layout& layout, const Plan& plan,
   elements.reserve(part.size());
   for (size_t i = 0; i < part.size(); ++i) {
     const size_t variable = part[i].variable;
-    absl::StatusOr<EncodedElements> parsed =
-        Parse(layout.variables()[variable], part[i],
-              EncodingOf(layout, variable, reading), pieces[i]);
-    if (!parsed.ok()) return parsed.status();
-    elements.push_back(*std::move(parsed));
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto parsed, Parse(layout.variables()[variable], part[i],
+                           EncodingOf(layout, variable, reading), pieces[i]));
+    elements.push_back(std::move(parsed));
   }
   for (size_t i = 0; i < part.size(); ++i) {
     const size_t variable = part[i].variable;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/timeouts.h"
 #include "common/tensor/norm.h"
 #include "common/tensor/shape.h"
@@ -349,8 +350,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Advance(absl::Time until) {
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Enter(absl::Time until) {
   if (call_ == nullptr) call_ = calls_.Start(options_.enter);
   if (!call_->WaitUntilDone(until)) return Progress::kLater;
-  const absl::Status status = std::exchange(call_, nullptr)->status();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(std::exchange(call_, nullptr)->status());
   stage_ = Stage::kBegin;
   return Progress::kOn;
 }
@@ -461,8 +461,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::FinishOldest(
   if (!IsReady(oldest.push.get(), until)) return Progress::kLater;
   const auto outcome = oldest.push->Await(*std::exchange(wait_ends_, {}));
   if (!outcome.ok()) return outcome.status();
-  const absl::Status status = OnOutcome(*outcome, oldest.name);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(OnOutcome(*outcome, oldest.name));
   oldest.push.reset();
   spare_.push_back(std::move(oldest.memory));
   underway_.pop_front();
@@ -597,8 +596,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitDone(
     });
   }
   if (!call_->WaitUntilDone(until)) return Progress::kLater;
-  const absl::Status status = std::exchange(call_, nullptr)->status();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(std::exchange(call_, nullptr)->status());
   const bool here = !mode_.asynchronous && mode_.exact_pulls &&
                     now().version == mode_.total_steps;
   stage_ = here ? Stage::kDone : Stage::kFinalValues;
@@ -617,9 +615,9 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
                         : std::make_shared<Parameters>();
     call_ = calls_.Start([&cluster = cluster_, end = final_values_, deadline,
                           hold = options_.pin_hold]() -> absl::Status {
-      const auto pin = cluster.PinVersion(hold, deadline);
-      if (!pin.ok()) return pin.status();
-      absl::Status status = (*pin)->StartRead(end.get())->Await(deadline);
+      HOLDFAST_ASSIGN_OR_RETURN(const auto pin,
+                                cluster.PinVersion(hold, deadline));
+      absl::Status status = pin->StartRead(end.get())->Await(deadline);
       if (!status.ok()) return status;
       // The version is total_steps, unless the job was ended early.
       if (end->AllAt(end->version)) return status;

@@ -6,15 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/training_loop.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/norm.h"
 
 namespace holdfast {
 
 absl::Status TrainingLoop::WantRows(absl::Span<const RowUse> rows) {
   client::RowRequest wanted;
-  if (absl::Status status = wanted.Assign(tables_, rows); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(wanted.Assign(tables_, rows));
   wanted_rows_ = std::move(wanted);
   return absl::OkStatus();
 }

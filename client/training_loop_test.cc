@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/fake_cluster.h"
+#include "client/testing/fake_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

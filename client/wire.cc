@@ -17,6 +17,7 @@
 #include "client/call_group.h"
 #include "client/rpc.h"
 #include "client/shared_attempt.h"
+#include "common/base/status_macros.h"
 #include "common/job/task_id.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
@@ -353,9 +354,8 @@ absl::Status Wire::AwaitConnected(const std::shared_ptr<Context>& context,
                                   const std::function<bool()>& give_up) {
   absl::Time report = SteadyNow() + context->timing.first_report;
   for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
-    absl::Status status =
-        AwaitConnection(*context, ps, deadline, fail_fast, give_up, &report);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        AwaitConnection(*context, ps, deadline, fail_fast, give_up, &report));
   }
   return AwaitNames(context, deadline, give_up);
 }

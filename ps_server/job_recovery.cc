@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/nonce.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/process/process_name.h"
 #include "glog/logging.h"
@@ -50,11 +51,10 @@ absl::StatusOr<proto::Journal> RecoverJournal(
     const CheckpointDirectory& directory, const std::string& warm_start) {
   absl::StatusOr<proto::Journal> journal = directory.ReadJournal();
   if (!absl::IsNotFound(journal.status())) return journal;
-  const auto checkpoints = directory.List();
-  if (!checkpoints.ok()) return checkpoints.status();
-  if (!checkpoints->empty()) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto checkpoints, directory.List());
+  if (!checkpoints.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        directory.path(), " holds ", checkpoints->size(),
+        directory.path(), " holds ", checkpoints.size(),
         " checkpoints and no journal: use another directory (and --warm_start, "
         "to begin with the values of one of them)"));
   }
@@ -71,10 +71,9 @@ absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
     const CheckpointDirectory& directory, const proto::Journal& journal,
     const std::string& warm_start) {
   if (!journal.checkpoints().empty()) return std::nullopt;
-  absl::StatusOr<proto::Manifest> manifest =
-      ReadWarmStart(directory, warm_start);
-  if (!manifest.ok()) return manifest.status();
-  return *std::move(manifest);
+  HOLDFAST_ASSIGN_OR_RETURN(auto manifest,
+                            ReadWarmStart(directory, warm_start));
+  return std::move(manifest);
 }
 
 proto::History RecoverHistory(const CheckpointDirectory& directory,

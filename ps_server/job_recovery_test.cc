@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "common/checkpoint/directory.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"
 

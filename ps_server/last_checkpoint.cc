@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
@@ -60,9 +61,8 @@ CheckpointCall RemoteCheckpointCall(const std::string& address,
         grpc::ClientContext context;
         context.set_deadline(GrpcDeadline(deadline));
         proto::CheckpointResponse response;
-        const absl::Status status =
-            FromGrpcStatus(stub->Checkpoint(&context, request, &response));
-        if (!status.ok()) return status;
+        HOLDFAST_RETURN_IF_ERROR(
+            FromGrpcStatus(stub->Checkpoint(&context, request, &response)));
         return response;
       };
 }
@@ -71,20 +71,19 @@ absl::Status SaveCheckpoint(const CheckpointCall& call, absl::Time deadline) {
   proto::CheckpointRequest request;
   request.set_wait_ms(absl::ToInt64Milliseconds(kCheckpointPark));
   for (;;) {
-    const auto response = call(request, deadline);
-    if (!response.ok()) return response.status();
-    if (response->durable_step() >= response->step() ||
-        IsEnd(response->state().phase())) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto response, call(request, deadline));
+    if (response.durable_step() >= response.step() ||
+        IsEnd(response.state().phase())) {
       return absl::OkStatus();
     }
-    if (!response->error().empty()) {
-      return absl::UnavailableError(response->error());
+    if (!response.error().empty()) {
+      return absl::UnavailableError(response.error());
     }
     if (SteadyNow() >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("step ", response->step(), " is not on disk yet"));
+          absl::StrCat("step ", response.step(), " is not on disk yet"));
     }
-    request.set_step(response->step());
+    request.set_step(response.step());
   }
 }
 

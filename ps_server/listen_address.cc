@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/cluster_spec.h"
 
 namespace holdfast {
@@ -68,11 +69,9 @@ absl::Status TryPort(const addrinfo& info) {
 
 absl::StatusOr<std::string> ListenAddress(absl::string_view address,
                                           bool others) {
-  const absl::StatusOr<HostPort> where = ParseHostPort(address);
-  if (!where.ok()) return where.status();
-  const absl::StatusOr<AddressList> list = LookUp(*where);
-  if (!list.ok()) return list.status();
-  const addrinfo& info = *Choose(list->get());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto where, ParseHostPort(address));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto list, LookUp(where));
+  const addrinfo& info = *Choose(list.get());
 
   char host[NI_MAXHOST];
   const int error = getnameinfo(info.ai_addr, info.ai_addrlen, host,
@@ -85,8 +84,8 @@ absl::StatusOr<std::string> ListenAddress(absl::string_view address,
                      "encrypted: encrypt with --tls_dir, allow this with "
                      "--insecure, or use a loopback address"));
   }
-  if (absl::Status status = TryPort(info); !status.ok()) return status;
-  return HostPort{host, where->port}.ToString();
+  HOLDFAST_RETURN_IF_ERROR(TryPort(info));
+  return HostPort{host, where.port}.ToString();
 }
 
 }  // namespace holdfast

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/base/status_macros.h"
 #include "common/base/strand.h"
 #include "common/base/validate.h"
 #include "common/process/http_server.h"
@@ -47,9 +48,7 @@ class MachineQueries {
   absl::StatusOr<Response> Ask(void (Machine::*method)(const Request&,
                                                        Reply<Response>),
                                const Request& request) {
-    if (absl::Status valid = ValidateMessage(request); !valid.ok()) {
-      return valid;
-    }
+    HOLDFAST_RETURN_IF_ERROR(ValidateMessage(request));
     if (strand_->busy_for() > timeout_) return Stuck();
     // Shared with the reply, which may come after the caller has given up.
     struct Call {

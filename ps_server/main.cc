@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/byte_size.h"
+#include "common/base/status_macros.h"
 #include "common/process/daemon.h"
 #include "common/process/flags.h"
 #include "common/process/machine_limits.h"
@@ -133,21 +134,19 @@ absl::StatusOr<int> Threads(const char* flag, int threads, int by_default) {
 }
 
 absl::StatusOr<Server::Options> OptionsFromFlags() {
-  const absl::StatusOr<ResolvedTask> self = TaskFromFlags(kPsJob);
-  if (!self.ok()) return self.status();
-  Server::Options options{self->cluster, self->task};
+  HOLDFAST_ASSIGN_OR_RETURN(const auto self, TaskFromFlags(kPsJob));
+  Server::Options options{self.cluster, self.task};
   options.listen_address = absl::GetFlag(FLAGS_listen_address);
-  const absl::StatusOr<ConnectionFlags> connections =
-      ConnectionsFromFlags(options.task);
-  if (!connections.ok()) return connections.status();
-  options.credentials = connections->credentials;
-  options.insecure = connections->insecure;
-  const auto http = HttpFromFlags(/*everywhere=*/options.insecure);
-  if (!http.ok()) return http.status();
-  options.http = *http;
-  const auto status_port = StatusFromFlags(*connections);
-  if (!status_port.ok()) return status_port.status();
-  options.status_port = *status_port;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto connections,
+                            ConnectionsFromFlags(options.task));
+  options.credentials = connections.credentials;
+  options.insecure = connections.insecure;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto http,
+                            HttpFromFlags(/*everywhere=*/options.insecure));
+  options.http = http;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto status_port,
+                            StatusFromFlags(connections));
+  options.status_port = status_port;
   options.lease = absl::GetFlag(FLAGS_lease);
   options.start_timeout = absl::GetFlag(FLAGS_start_timeout);
   options.step_timeout = absl::GetFlag(FLAGS_step_timeout);
@@ -166,24 +165,22 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
         CheckAtLeast("grace", options.grace, absl::ZeroDuration())}) {
     if (!status.ok()) return status;
   }
-  const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
-  if (!memory_limit.ok()) return memory_limit.status();
-  options.memory_limit_bytes = *memory_limit;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto memory_limit, MemoryLimit());
+  options.memory_limit_bytes = memory_limit;
   const int cores = AvailableCores();
-  const absl::StatusOr<int> update_threads =
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto update_threads,
       Threads("update_threads", absl::GetFlag(FLAGS_update_threads),
-              std::min(cores, kMaxDefaultUpdateThreads));
-  if (!update_threads.ok()) return update_threads.status();
-  options.update_threads = *update_threads;
-  const absl::StatusOr<int> rpc_threads =
+              std::min(cores, kMaxDefaultUpdateThreads)));
+  options.update_threads = update_threads;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto rpc_threads,
       Threads("rpc_threads", absl::GetFlag(FLAGS_rpc_threads),
-              cores / kCoresPerRpcThread);
-  if (!rpc_threads.ok()) return rpc_threads.status();
-  options.rpc_threads = *rpc_threads;
-  const absl::StatusOr<SameHostFlags> same_host = SameHostFromFlags();
-  if (!same_host.ok()) return same_host.status();
-  options.same_host = same_host->enabled;
-  options.same_host_dir = same_host->directory;
+              cores / kCoresPerRpcThread));
+  options.rpc_threads = rpc_threads;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto same_host, SameHostFromFlags());
+  options.same_host = same_host.enabled;
+  options.same_host_dir = same_host.directory;
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/job/task_id.h"
 #include "common/rpc/channel.h"
@@ -91,10 +92,8 @@ absl::Status Membership::Join() {
   options.on_change = [this](const Session::News& news) { OnChange(news); };
   // Parked while the lease of an earlier life runs.
   options.give_up = [this] { return stopping(); };
-  absl::StatusOr<std::unique_ptr<Session>> session =
-      Session::Open(std::move(options));
-  if (!session.ok()) return session.status();
-  session_ = *std::move(session);
+  HOLDFAST_ASSIGN_OR_RETURN(auto session, Session::Open(std::move(options)));
+  session_ = std::move(session);
   return absl::OkStatus();
 }
 

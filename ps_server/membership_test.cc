@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/call_threads.h"
-#include "common/rpc/fake_ps.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/shared_memory/link_socket.h"
 #include "glog/logging.h"
 
@@ -43,9 +44,9 @@ absl::StatusOr<SameHost> Start(const SameHostOptions& options) {
   neighbors.secure = options.secure;
   neighbors.clock = options.clock;
   neighbors.boot_id = BootId();
-  auto started = Neighbors::Start(std::move(neighbors));
-  if (!started.ok()) return started.status();
-  result.neighbors = *std::move(started);
+  HOLDFAST_ASSIGN_OR_RETURN(auto started,
+                            Neighbors::Start(std::move(neighbors)));
+  result.neighbors = std::move(started);
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/base/nonce.h"
+#include "common/base/status_macros.h"
 #include "common/base/strand.h"
 #include "common/base/thread_pool.h"
 #include "common/checkpoint/directory.h"
@@ -217,14 +218,13 @@ absl::Status Server::Impl::OpenDirectory() {
   if (options_.checkpoint_dir.empty()) {
     return absl::OkStatus();
   }
-  absl::StatusOr<CheckpointDirectory> directory =
-      CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
-  if (!directory.ok()) return directory.status();
-  directory_ = *std::move(directory);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto directory,
+      CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem()));
+  directory_ = std::move(directory);
   if (!coordinates()) return absl::OkStatus();
-  auto lock = AwaitLock(*directory_, name_);
-  if (!lock.ok()) return lock.status();
-  directory_lock_ = *std::move(lock);
+  HOLDFAST_ASSIGN_OR_RETURN(auto lock, AwaitLock(*directory_, name_));
+  directory_lock_ = std::move(lock);
   return absl::OkStatus();
 }
 
@@ -266,7 +266,7 @@ absl::Status Server::Impl::Start() {
   machines.recorder = &recorder_;
   machines.neighbors = same_host_.neighbors.get();
   if (coordinates()) {
-    if (absl::Status status = MakeCoordinator(); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(MakeCoordinator());
     if (options_.cluster.num_ps() == 1) {
       machines.coordinator = &*coordinator_;
       machines.coordinator_strand = &*coordinator_strand_;
@@ -285,15 +285,12 @@ absl::Status Server::Impl::Start() {
   rpc.credentials = options_.credentials;
   rpc.threads = options_.rpc_threads;
   int port;
-  if (absl::Status status = rpc_->Start(rpc, std::move(methods), &port);
-      !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(rpc_->Start(rpc, std::move(methods), &port));
   LOG(INFO) << name_ << " listening on " << listen_address_;
   StartTicking();
   StartWatchdog();
-  if (absl::Status status = StartHttp(); !status.ok()) return status;
-  if (absl::Status status = StartStatusPort(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(StartHttp());
+  HOLDFAST_RETURN_IF_ERROR(StartStatusPort());
   if (!coordinates()) Join();
   return absl::OkStatus();
 }
@@ -368,15 +365,14 @@ absl::Status Server::Impl::MakeCoordinator() {
   coordinator.date = [] { return DateNow(); };
   coordinator.receipt_secret = MakeReceiptSecret();
   if (directory_.has_value()) {
-    absl::StatusOr<proto::Journal> journal =
-        RecoverJournal(*directory_, options_.warm_start);
-    if (!journal.ok()) return journal.status();
-    coordinator.journal = *std::move(journal);
+    HOLDFAST_ASSIGN_OR_RETURN(auto journal,
+                              RecoverJournal(*directory_, options_.warm_start));
+    coordinator.journal = std::move(journal);
     if (options_.warm_start_slots) {
-      auto from =
-          FindWarmSlots(*directory_, coordinator.journal, options_.warm_start);
-      if (!from.ok()) return from.status();
-      coordinator.warm_slots_from = *std::move(from);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto from,
+          FindWarmSlots(*directory_, coordinator.journal, options_.warm_start));
+      coordinator.warm_slots_from = std::move(from);
     }
     coordinator.history =
         RecoverHistory(*directory_, coordinator.journal, name_);
@@ -637,8 +633,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (options.warm_start_slots && options.warm_start.empty()) {
     return absl::InvalidArgumentError("--warm_start_slots needs --warm_start");
   }
-  const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
-  if (!own.ok()) return own.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto own,
+                            options.cluster.Address(options.task));
 
   if (options.credentials.secure() &&
       options.credentials.identity().task != options.task) {
@@ -648,7 +644,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   }
 
   const std::string where =
-      options.listen_address.empty() ? *own : options.listen_address;
+      options.listen_address.empty() ? own : options.listen_address;
   const absl::string_view hint =
       options.listen_address.empty()
           ? "; the address is that of the task in the cluster, unless "

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/process/process_figures.h"
 #include "glog/logging.h"
 #include "proto/coordinator.pb.h"
@@ -28,9 +29,9 @@ StatusPort::StatusPort(const Options& options, const PsReporter* reporter,
 absl::StatusOr<std::unique_ptr<StatusPort>> StatusPort::Start(
     const Options& options, const PsReporter* reporter, const RpcServer* rpc) {
   auto port = absl::WrapUnique(new StatusPort(options, reporter, rpc));
-  auto server = HttpServer::Start(options.http, port->MakePages(options));
-  if (!server.ok()) return server.status();
-  port->server_ = *std::move(server);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto server, HttpServer::Start(options.http, port->MakePages(options)));
+  port->server_ = std::move(server);
   LOG(INFO) << options.task << " serves its status by "
             << (options.http.tls.has_value() ? "HTTPS, to operators," : "HTTP")
             << " on port " << port->port();

@@ -49,7 +49,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       threads = "^[<\"](thread|mutex|condition_variable|absl/synchronization/.*" \
           "|common/base/strand\\.h)$"
       machines = "^ps_server/(coordinator|shard|push_pull|protocol|optimizer)/"
-      test_only = "(_test|_benchmark|testing)\\.(cc|h)$"
+      test_only = "((_test|_benchmark|testing)\\.(cc|h)$|/testing/)"
     }
 
     function room(path) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/data/reading_progress.h"
 #include "common/tensor/shape.h"
 #include "glog/logging.h"
@@ -93,16 +94,17 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
 absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
                                       const DataOptions& options) {
   JobData data(config, options);
-  auto train_set = OpenQuietly(config.train(), config, options);
-  if (!train_set.ok()) return train_set.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto train_set,
+                            OpenQuietly(config.train(), config, options));
   if (config.has_holdout()) {
-    auto parts = SubsetDataset::HoldOut(
-        std::shared_ptr<const Dataset>(*std::move(train_set)), config);
-    if (!parts.ok()) return parts.status();
-    data.train_set_ = std::move(parts->kept);
-    data.held_out_ = std::move(parts->held_out);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto parts,
+        SubsetDataset::HoldOut(
+            std::shared_ptr<const Dataset>(std::move(train_set)), config));
+    data.train_set_ = std::move(parts.kept);
+    data.held_out_ = std::move(parts.held_out);
   } else {
-    data.train_set_ = *std::move(train_set);
+    data.train_set_ = std::move(train_set);
   }
   TellOf(*data.train_set_, "train");
   return data;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/data/computed_fields.h"
 #include "common/data/reading_progress.h"
 #include "common/job/job_file.h"
@@ -42,14 +43,11 @@ absl::Status ResolveJob(
     const std::function<absl::StatusOr<std::optional<proto::Job>>()>& declared,
     const DataOptions& reading, proto::Job* job) {
   if (HasComputedFields(job->data())) {
-    const auto found = declared();
-    if (!found.ok()) return found.status();
-    absl::Status status =
-        found->has_value()
-            ? CopyOpenFields((*found)->data(), job->mutable_data())
-            : Compute(reading, job);
-    if (!status.ok()) return status;
-    LOG_IF(INFO, found->has_value())
+    HOLDFAST_ASSIGN_OR_RETURN(const auto found, declared());
+    HOLDFAST_RETURN_IF_ERROR(
+        found.has_value() ? CopyOpenFields(found->data(), job->mutable_data())
+                          : Compute(reading, job));
+    LOG_IF(INFO, found.has_value())
         << "taken from the declaration: the fields that the job file leaves to "
            "its training set";
   }

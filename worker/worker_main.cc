@@ -31,6 +31,7 @@
 #include "client/failure.h"
 #include "client/phase_meter.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
 #include "common/data/typed_array.h"
@@ -263,42 +264,39 @@ absl::Status ReadResources(Resources* resources) {
   if (!status.ok()) return status;
   status = CheckThreads("input_threads", resources->reading.threads);
   if (!status.ok()) return status;
-  auto data_cache = OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir));
-  if (!data_cache.ok()) return data_cache.status();
-  resources->reading.cache = *std::move(data_cache);
+  HOLDFAST_ASSIGN_OR_RETURN(auto data_cache,
+                            OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir)));
+  resources->reading.cache = std::move(data_cache);
   resources->result_file = absl::GetFlag(FLAGS_result_file);
   return CheckResultFile(resources->result_file);
 }
 
 absl::StatusOr<Config> ReadConfig() {
-  absl::StatusOr<ResolvedTask> resolved = TaskFromFlags(kWorkerJob);
-  if (!resolved.ok()) return resolved.status();
-  Config config{Resources(), std::move(resolved->cluster),
-                std::move(resolved->task)};
+  HOLDFAST_ASSIGN_OR_RETURN(auto resolved, TaskFromFlags(kWorkerJob));
+  Config config{Resources(), std::move(resolved.cluster),
+                std::move(resolved.task)};
   if (auto status = CheckJobOfTask(config.task); !status.ok()) return status;
   if (!config.evaluates()) {
-    const auto replica = config.cluster.ReplicaIndex(config.task);
-    if (!replica.ok()) return replica.status();
-    config.replica = *replica;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto replica,
+                              config.cluster.ReplicaIndex(config.task));
+    config.replica = replica;
     config.is_chief = config.replica == 0;
   }
-  absl::StatusOr<ConnectionFlags> connections =
-      ConnectionsFromFlags(config.task);
-  if (!connections.ok()) return connections.status();
-  if (!connections->credentials.secure() && !connections->insecure) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto connections,
+                            ConnectionsFromFlags(config.task));
+  if (!connections.credentials.secure() && !connections.insecure) {
     auto status = CheckPsAddresses(config.cluster);
     if (!status.ok()) return status;
   }
-  const auto http = HttpFromFlags(/*everywhere=*/connections->insecure);
-  if (!http.ok()) return http.status();
-  config.http = *http;
-  const auto status_port = StatusFromFlags(*connections);
-  if (!status_port.ok()) return status_port.status();
-  config.status_port = *status_port;
-  config.credentials = std::move(connections->credentials);
-  auto same_host = SameHostFromFlags();
-  if (!same_host.ok()) return same_host.status();
-  config.same_host = *std::move(same_host);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto http,
+                            HttpFromFlags(/*everywhere=*/connections.insecure));
+  config.http = http;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto status_port,
+                            StatusFromFlags(connections));
+  config.status_port = status_port;
+  config.credentials = std::move(connections.credentials);
+  HOLDFAST_ASSIGN_OR_RETURN(auto same_host, SameHostFromFlags());
+  config.same_host = std::move(same_host);
 
   auto status = ReadResources(&config);
   if (!status.ok()) return status;
@@ -308,9 +306,8 @@ absl::StatusOr<Config> ReadConfig() {
     return absl::InvalidArgumentError(
         "--job is required: the path of the job file");
   }
-  absl::StatusOr<proto::Job> job = LoadJobFile(path);
-  if (!job.ok()) return job.status();
-  config.job = *std::move(job);
+  HOLDFAST_ASSIGN_OR_RETURN(auto job, LoadJobFile(path));
+  config.job = std::move(job);
   if (const auto seed = absl::GetFlag(FLAGS_seed)) config.job.set_seed(*seed);
   config.job_digest = JobDigest(config.job);
   const auto replicas =
@@ -322,10 +319,9 @@ absl::StatusOr<Config> ReadConfig() {
   config.replicas = *replicas;
   config.device_options.precision = PrecisionOf(config.job);
 
-  absl::StatusOr<Device> device =
-      ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice);
-  if (!device.ok()) return device.status();
-  config.device = *std::move(device);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto device, ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice));
+  config.device = std::move(device);
   return config;
 }
 
@@ -343,26 +339,23 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
-  auto cluster = Cluster::Connect(std::move(options));
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster, Cluster::Connect(std::move(options)));
   const absl::Time deadline = SteadyNow() + StartTimeout(config.job.timeouts());
   // A job that continues is restored only once its workers have joined.
-  auto found = (*cluster)->GetDeclaredJob(deadline);
-  if (!found.ok()) return found.status();
-  if (found->has_value()) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto found, cluster->GetDeclaredJob(deadline));
+  if (found.has_value()) {
     proto::Declaration declaration;
-    *declaration.mutable_job() = **std::move(found);
+    *declaration.mutable_job() = *std::move(found);
     return DeclaredJobFile(declaration);
   }
   if (config.is_chief) return std::nullopt;
-  const absl::Status status = (*cluster)->AwaitVariables(deadline);
-  if (IsOrderlyEnd((*cluster)->state().phase())) {
+  const absl::Status status = cluster->AwaitVariables(deadline);
+  if (IsOrderlyEnd(cluster->state().phase())) {
     return absl::CancelledError("the job has ended");
   }
   if (!status.ok()) return status;
-  auto job = DeclaredJobFile((*cluster)->declaration());
-  if (!job.ok()) return job.status();
-  return *std::move(job);
+  HOLDFAST_ASSIGN_OR_RETURN(auto job, DeclaredJobFile(cluster->declaration()));
+  return std::move(job);
 }
 
 // Data and model: everything that a worker has before it connects.
@@ -389,13 +382,12 @@ struct Workshop {
 };
 
 absl::Status ReadData(const Config& config, Workshop* workshop) {
-  auto data = JobData::Open(config.job.data(), config.reading);
-  if (!data.ok()) return data.status();
-  workshop->data = *std::move(data);
+  HOLDFAST_ASSIGN_OR_RETURN(auto data,
+                            JobData::Open(config.job.data(), config.reading));
+  workshop->data = std::move(data);
   if (!config.is_chief) return absl::OkStatus();
-  auto test_set = workshop->data->OpenTestSet();
-  if (!test_set.ok()) return test_set.status();
-  workshop->test_set = *std::move(test_set);
+  HOLDFAST_ASSIGN_OR_RETURN(auto test_set, workshop->data->OpenTestSet());
+  workshop->test_set = std::move(test_set);
   return absl::OkStatus();
 }
 
@@ -403,15 +395,13 @@ absl::Status MakeBackends(const Config& config, Workshop* workshop) {
   DeviceOptions options = config.device_options;
   options.pinned = std::make_shared<PinnedRanges>();
   const auto make = [&](const Place& place, std::unique_ptr<Backend>* backend) {
-    auto made = CreateBackend(place, options);
-    if (!made.ok()) return made.status();
-    *backend = *std::move(made);
+    HOLDFAST_ASSIGN_OR_RETURN(auto made, CreateBackend(place, options));
+    *backend = std::move(made);
     (*backend)->SetTracer(config.tracer);
     return absl::OkStatus();
   };
   for (const Place& place : config.device.places) {
-    absl::Status status = make(place, &workshop->backends.emplace_back());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(make(place, &workshop->backends.emplace_back()));
   }
   if (workshop->test_set == nullptr) return absl::OkStatus();
   return make(config.device.places.front(), &workshop->evaluation_backend);
@@ -666,9 +656,8 @@ int Train(const Config& config, const WorkerHooks& hooks,
   parts.test_set = workshop.test_set.get();
   std::unique_ptr<Dataset> late_test_set;
   parts.read_test_set = [&]() -> absl::StatusOr<const ExampleSource*> {
-    auto read = workshop.data->OpenTestSet();
-    if (!read.ok()) return read.status();
-    late_test_set = *std::move(read);
+    HOLDFAST_ASSIGN_OR_RETURN(auto read, workshop.data->OpenTestSet());
+    late_test_set = std::move(read);
     return late_test_set.get();
   };
   parts.evaluation_model = workshop.evaluation_model.get();

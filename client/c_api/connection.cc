@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/c_api/loop.h"
 #include "common/base/json.h"
+#include "common/base/status_macros.h"
 #include "common/process/exit_code.h"
 #include "common/rpc/timeouts.h"
 #include "glog/logging.h"
@@ -105,10 +106,9 @@ absl::Status Connection::Connect() {
     absl::MutexLock lock(&mutex_);
     waiting_for_ = what;
   };
-  auto cluster = Cluster::Connect(std::move(options));
-  if (!cluster.ok()) return cluster.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster, Cluster::Connect(std::move(options)));
   absl::MutexLock lock(&mutex_);
-  cluster_ = *std::move(cluster);
+  cluster_ = std::move(cluster);
   if (closing_) cluster_->Cancel();
   return absl::OkStatus();
 }
@@ -324,9 +324,9 @@ Error Connection::GetStatus(absl::Time until, std::string* json) {
   return Await<std::string>(
       &status_, until,
       [this](Cluster* cluster, std::string* json) -> absl::Status {
-        const auto status = cluster->GetStatus(AnswerDeadline());
-        if (!status.ok()) return status.status();
-        *json = ToJson(*status);
+        HOLDFAST_ASSIGN_OR_RETURN(const auto status,
+                                  cluster->GetStatus(AnswerDeadline()));
+        *json = ToJson(status);
         return absl::OkStatus();
       },
       json);
@@ -372,9 +372,9 @@ Error Connection::NextEvaluation(
       [](Cluster* cluster, Found* found) -> absl::Status {
         // Training may continue for days until a checkpoint is due; the loss of
         // the coordinator ends the wait.
-        auto next = cluster->NextEvaluation(absl::InfiniteFuture());
-        if (!next.ok()) return next.status();
-        *found = *std::move(next);
+        HOLDFAST_ASSIGN_OR_RETURN(
+            auto next, cluster->NextEvaluation(absl::InfiniteFuture()));
+        *found = std::move(next);
         return absl::OkStatus();
       },
       checkpoint);
@@ -486,17 +486,15 @@ absl::Status Connection::Pull(Cluster* cluster, GlobalStep min_step,
                               Parameters* into) const {
   for (;;) {
     if (is_client() && cluster->rolled_back()) {
-      absl::Status status = cluster->AwaitVariables(StartDeadline());
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(cluster->AwaitVariables(StartDeadline()));
     }
-    const auto pin = cluster->PinVersion(kPinHold, StepDeadline());
-    if (!pin.ok()) return pin.status();
-    if ((*pin)->version() >= min_step) {
-      return (*pin)->StartRead(into)->Await(StepDeadline());
+    HOLDFAST_ASSIGN_OR_RETURN(const auto pin,
+                              cluster->PinVersion(kPinHold, StepDeadline()));
+    if (pin->version() >= min_step) {
+      return pin->StartRead(into)->Await(StepDeadline());
     }
-    absl::Status status =
-        cluster->StartPull(min_step, into)->Await(StepDeadline());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        cluster->StartPull(min_step, into)->Await(StepDeadline()));
   }
 }
 

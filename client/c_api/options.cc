@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "common/job/cluster_spec.h"
 #include "common/job/task_id.h"
 
@@ -73,9 +74,8 @@ absl::StatusOr<ResolvedTask> ReadTask(const Options& options,
     if (flags.job_name.empty()) flags.job_name = kWorkerJob;
   }
   if (flags.job_name == kClientJob) {
-    auto cluster = ResolveCluster(flags, tf_config);
-    if (!cluster.ok()) return cluster.status();
-    return ResolvedTask{*std::move(cluster), TaskId{kClientJob, 0}};
+    HOLDFAST_ASSIGN_OR_RETURN(auto cluster, ResolveCluster(flags, tf_config));
+    return ResolvedTask{std::move(cluster), TaskId{kClientJob, 0}};
   }
   auto resolved = ResolveTask(flags, tf_config);
   if (resolved.ok() && resolved->task.job == kPsJob) {
@@ -89,12 +89,11 @@ absl::StatusOr<ResolvedTask> ReadTask(const Options& options,
 
 absl::Status ReadCredentials(const Options& options, Place* place) {
   Cluster::Options& connect = place->connect;
-  const absl::StatusOr<bool> insecure = BoolOf(options, "insecure");
-  if (!insecure.ok()) return insecure.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto insecure, BoolOf(options, "insecure"));
   const std::string folder = Get(options, "tls_dir");
   if (folder.empty()) {
     const absl::Status status = connect.cluster.CheckPsAreLocal();
-    if (*insecure || status.ok()) return absl::OkStatus();
+    if (insecure || status.ok()) return absl::OkStatus();
     return absl::Status(
         status.code(),
         absl::StrCat(status.message(),
@@ -152,37 +151,35 @@ absl::StatusOr<bool> BoolOf(const Options& options, const std::string& name) {
 
 absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
                                 absl::string_view tf_config) {
-  const auto read = ReadOptions(options, kConnectOptions);
-  if (!read.ok()) return read.status();
-  const auto given = read->find("tf_config");
-  if (given != read->end()) tf_config = given->second;
-  auto task = ReadTask(*read, tf_config);
-  if (!task.ok()) return task.status();
-  Place place{Cluster::Options{std::move(task->cluster)}};
+  HOLDFAST_ASSIGN_OR_RETURN(const auto read,
+                            ReadOptions(options, kConnectOptions));
+  const auto given = read.find("tf_config");
+  if (given != read.end()) tf_config = given->second;
+  HOLDFAST_ASSIGN_OR_RETURN(auto task, ReadTask(read, tf_config));
+  Place place{Cluster::Options{std::move(task.cluster)}};
   Cluster::Options& connect = place.connect;
-  connect.task = std::move(task->task);
+  connect.task = std::move(task.task);
   const bool evaluates = connect.task.job == kEvaluatorJob;
   if (connect.task.job != kClientJob && !evaluates) {
-    const auto replica = connect.cluster.ReplicaIndex(connect.task);
-    if (!replica.ok()) return replica.status();
-    place.replica = *replica;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto replica,
+                              connect.cluster.ReplicaIndex(connect.task));
+    place.replica = replica;
   }
-  absl::Status status = ReadCredentials(*read, &place);
+  absl::Status status = ReadCredentials(read, &place);
+  status.Update(ReadSeconds(read, "connect_timeout", &connect.connect_timeout));
   status.Update(
-      ReadSeconds(*read, "connect_timeout", &connect.connect_timeout));
-  status.Update(
-      ReadSeconds(*read, "recovery_timeout", &connect.recovery_timeout));
-  status.Update(ReadSameHost(*read, &connect.same_host));
-  connect.same_host_dir = Get(*read, "same_host_dir");
-  const absl::StatusOr<bool> fail_fast = BoolOf(*read, "fail_fast");
+      ReadSeconds(read, "recovery_timeout", &connect.recovery_timeout));
+  status.Update(ReadSameHost(read, &connect.same_host));
+  connect.same_host_dir = Get(read, "same_host_dir");
+  const absl::StatusOr<bool> fail_fast = BoolOf(read, "fail_fast");
   status.Update(fail_fast.status());
   if (!status.ok()) return status;
   connect.fail_fast = *fail_fast;
-  connect.job_digest = Get(*read, "job_digest");
+  connect.job_digest = Get(read, "job_digest");
   // An evaluator's data differ from the training data.
-  if (!evaluates) connect.data_digest = Get(*read, "data_digest");
+  if (!evaluates) connect.data_digest = Get(read, "data_digest");
   place.trace = absl::StrReplaceAll(
-      Get(*read, "trace"),
+      Get(read, "trace"),
       {{"%t", absl::StrCat(connect.task.job, "-", connect.task.index)}});
   return place;
 }

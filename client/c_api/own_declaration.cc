@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/declaration_change.h"
 #include "common/tensor/shape.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -91,9 +92,9 @@ absl::Status OwnDeclaration::TakeFirstValues(
               : "its initializer is `given`, but no first values are"));
     }
     if (from == nullptr) continue;
-    const auto elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    copies[i].assign(from, from + *elements);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    copies[i].assign(from, from + elements);
     any = true;
   }
   if (!any) return absl::OkStatus();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/c_api/connection.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
@@ -76,28 +77,26 @@ absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(
   const bool is_one =
       ParseFolderName(folder.substr(folder.rfind('/') + 1)).ok();
   if (!is_one) {
-    const auto directory =
-        CheckpointDirectory::OpenToRead(folder, PosixFileSystem());
-    if (!directory.ok()) return directory.status();
-    const auto journal = directory->ReadJournal();
-    if (!journal.ok()) return journal.status();
-    if (journal->checkpoints().empty()) {
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto directory,
+        CheckpointDirectory::OpenToRead(folder, PosixFileSystem()));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto journal, directory.ReadJournal());
+    if (journal.checkpoints().empty()) {
       return absl::NotFoundError(
           absl::StrCat(path, ": there is no durable checkpoint"));
     }
-    folder = directory->Folder(*journal->checkpoints().rbegin());
+    folder = directory.Folder(*journal.checkpoints().rbegin());
   }
-  const auto reader = CheckpointReader::OpenFolder(folder, PosixFileSystem());
-  if (!reader.ok()) return reader.status();
-  const proto::Manifest& manifest = (*reader)->manifest();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::OpenFolder(
+                                                   folder, PosixFileSystem()));
+  const proto::Manifest& manifest = reader->manifest();
   std::vector<std::vector<float>> values;
   for (const proto::Variable& variable : manifest.declaration().variables()) {
-    const auto elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    std::vector<float>& into = values.emplace_back(*elements);
-    const absl::Status status =
-        (*reader)->Read(variable.name(), 0, 0, absl::MakeSpan(into));
-    if (!status.ok()) return status;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    std::vector<float>& into = values.emplace_back(elements);
+    HOLDFAST_RETURN_IF_ERROR(
+        reader->Read(variable.name(), 0, 0, absl::MakeSpan(into)));
   }
   return std::make_shared<Values>(
       std::make_shared<const Declared>(manifest.declaration()),

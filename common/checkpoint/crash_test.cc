@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/checkpoint_testing.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

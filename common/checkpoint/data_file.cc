@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/stored_checkpoint.h"
 #include "common/checkpoint/table_chain.h"
 
@@ -20,17 +21,14 @@ class Reader final : public CheckpointReader {
       : directory_(directory) {}
 
   absl::Status Start(const proto::CheckpointName& name) {
-    absl::Status status = AddToLine(name, Files::kStayOpen);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(AddToLine(name, Files::kStayOpen));
     const auto& chain = manifest().chain();
     for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
-      status = AddLink(link->checkpoint());
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(AddLink(link->checkpoint()));
     }
     for (const auto& [name, table] : own().tables()) {
       TableChain merged(LinksOf(name));
-      status = merged.Check();
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(merged.Check());
       tables_.emplace(name, std::move(merged));
     }
     return absl::OkStatus();
@@ -93,9 +91,9 @@ class Reader final : public CheckpointReader {
                            VisitRemoved visit_removed) override {
     const auto found = tables_.find(table);
     if (found == tables_.end()) return NotStored(table);
-    const auto line = LineSince(table, buckets, since_step);
-    if (!line.ok()) return line.status();
-    return found->second.ReadChanges(buckets, since_step, *line, visit_row,
+    HOLDFAST_ASSIGN_OR_RETURN(const auto line,
+                              LineSince(table, buckets, since_step));
+    return found->second.ReadChanges(buckets, since_step, line, visit_row,
                                      visit_removed);
   }
 
@@ -115,9 +113,9 @@ class Reader final : public CheckpointReader {
 
   // Opens the checkpoint that precedes the last one of the line.
   absl::Status AddToLine(const proto::CheckpointName& name, Files files) {
-    auto opened = StoredCheckpoint::Open(directory_, name, files);
-    if (!opened.ok()) return opened.status();
-    line_.push_back({*std::move(opened), std::make_unique<RowBlock>()});
+    HOLDFAST_ASSIGN_OR_RETURN(auto opened,
+                              StoredCheckpoint::Open(directory_, name, files));
+    line_.push_back({std::move(opened), std::make_unique<RowBlock>()});
     return absl::OkStatus();
   }
 
@@ -199,8 +197,7 @@ class Reader final : public CheckpointReader {
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     const CheckpointDirectory& directory, const proto::CheckpointName& name) {
   auto reader = std::make_unique<Reader>(directory);
-  const absl::Status started = reader->Start(name);
-  if (!started.ok()) return started;
+  HOLDFAST_RETURN_IF_ERROR(reader->Start(name));
   return reader;
 }
 
@@ -214,10 +211,10 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::OpenFolder(
         absl::StrCat(folder, ": ", name.status().message()));
   }
   const std::string parent = path.parent_path().string();
-  const auto directory = CheckpointDirectory::OpenToRead(
-      parent.empty() ? "." : parent, file_system);
-  if (!directory.ok()) return directory.status();
-  return Open(*directory, *name);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto directory,
+                            CheckpointDirectory::OpenToRead(
+                                parent.empty() ? "." : parent, file_system));
+  return Open(directory, *name);
 }
 
 }  // namespace holdfast

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/checkpoint_testing.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/checkpoint_testing.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

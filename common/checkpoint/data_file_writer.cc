@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/data_file_format.h"
@@ -37,11 +38,9 @@ class Writer final : public DataFileWriter {
   }
 
   absl::Status Start() {
-    absl::Status made = file_system_->MakeFolder(folder_);
-    if (!made.ok()) return made;
-    auto file = file_system_->Create(aside_);
-    if (!file.ok()) return file.status();
-    file_ = *std::move(file);
+    HOLDFAST_RETURN_IF_ERROR(file_system_->MakeFolder(folder_));
+    HOLDFAST_ASSIGN_OR_RETURN(auto file, file_system_->Create(aside_));
+    file_ = std::move(file);
     buffer_.reserve(kBufferBytes);
     return Keep(Write(kDataFileMagic));
   }
@@ -169,8 +168,7 @@ class Writer final : public DataFileWriter {
       // Computed right before the bytes are copied, so that they are read from
       // memory only once.
       crc_ = ExtendCrc32c(crc_, part.data(), part.size());
-      const absl::Status written = Keep(Write(part));
-      if (!written.ok()) return written;
+      HOLDFAST_RETURN_IF_ERROR(Keep(Write(part)));
       in_block_ += part.size();
       bytes.remove_prefix(part.size());
       if (in_block_ == kCheckpointBlockBytes) EndBlocks();
@@ -187,8 +185,7 @@ class Writer final : public DataFileWriter {
 
   absl::Status Write(absl::string_view bytes) {
     if (buffer_.size() + bytes.size() > kBufferBytes) {
-      const absl::Status flushed = Flush();
-      if (!flushed.ok()) return flushed;
+      HOLDFAST_RETURN_IF_ERROR(Flush());
     }
     if (bytes.size() < kBufferBytes) {
       buffer_.append(bytes.data(), bytes.size());
@@ -207,16 +204,15 @@ class Writer final : public DataFileWriter {
   }
 
   absl::StatusOr<proto::DataFile> DoFinish() {
-    const absl::StatusOr<std::string> index = EncodeMessage(index_);
-    if (!index.ok()) return index.status();
-    const uint32_t crc = Crc32c(*index);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto index, EncodeMessage(index_));
+    const uint32_t crc = Crc32c(index);
     std::string trailer;
     AppendFixed64(written_ + buffer_.size(), &trailer);
-    AppendFixed32(index->size(), &trailer);
+    AppendFixed32(index.size(), &trailer);
     AppendFixed32(crc, &trailer);
     trailer.append(kDataFileMagic.data(), kDataFileMagic.size());
 
-    absl::Status status = Write(*index);
+    absl::Status status = Write(index);
     if (status.ok()) status = Write(trailer);
     if (status.ok()) status = Flush();
     if (status.ok()) status = file_->Sync();
@@ -263,8 +259,7 @@ absl::StatusOr<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(
     uint32_t ps, uint32_t num_ps) {
   auto writer = std::make_unique<Writer>(
       directory.file_system(), directory.Folder(name), name, ps, num_ps);
-  const absl::Status started = writer->Start();
-  if (!started.ok()) return started;
+  HOLDFAST_RETURN_IF_ERROR(writer->Start());
   return writer;
 }
 

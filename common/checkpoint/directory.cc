@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/encoding.h"
 
@@ -65,13 +66,11 @@ absl::Status WriteRecord(FileSystem* file_system, const std::string& folder,
   bytes += *encoded;
 
   const std::string aside = absl::StrCat(path, kAsideSuffix);
-  absl::StatusOr<std::unique_ptr<WritableFile>> file =
-      file_system->Create(aside);
-  if (!file.ok()) return file.status();
-  absl::Status status = (*file)->Append(bytes);
-  if (status.ok()) status = (*file)->Sync();
-  if (status.ok()) status = (*file)->Close();
-  file->reset();
+  HOLDFAST_ASSIGN_OR_RETURN(auto file, file_system->Create(aside));
+  absl::Status status = file->Append(bytes);
+  if (status.ok()) status = file->Sync();
+  if (status.ok()) status = file->Close();
+  file.reset();
   if (status.ok()) status = file_system->Rename(aside, path);
   if (status.ok()) return file_system->SyncFolder(folder);
   // A file that cannot be removed is replaced by the next attempt.
@@ -82,20 +81,17 @@ absl::Status WriteRecord(FileSystem* file_system, const std::string& folder,
 absl::Status ReadRecord(FileSystem* file_system, const std::string& path,
                         absl::string_view magic,
                         google::protobuf::MessageLite* message) {
-  absl::StatusOr<std::unique_ptr<ReadableFile>> file = file_system->Open(path);
-  if (!file.ok()) return file.status();
-  const uint64_t size = (*file)->size();
+  HOLDFAST_ASSIGN_OR_RETURN(auto file, file_system->Open(path));
+  const uint64_t size = file->size();
   if (size < kHeaderBytes) {
     return absl::DataLossError(
         absl::StrCat(path, ": has ", size, " bytes, fewer than its header"));
   }
   char header[kHeaderBytes];
-  const absl::Status read =
-      ReadExactly(file->get(), path, 0, kHeaderBytes, header);
-  if (!read.ok()) return read;
-  const absl::Status kind =
-      CheckMagic(path, absl::string_view(header, kMagicBytes), magic);
-  if (!kind.ok()) return kind;
+  HOLDFAST_RETURN_IF_ERROR(
+      ReadExactly(file.get(), path, 0, kHeaderBytes, header));
+  HOLDFAST_RETURN_IF_ERROR(
+      CheckMagic(path, absl::string_view(header, kMagicBytes), magic));
   const uint64_t length = Fixed32At(header + kMagicBytes);
   const uint32_t crc = Fixed32At(header + kMagicBytes + 4);
   if (size - kHeaderBytes != length) {
@@ -103,7 +99,7 @@ absl::Status ReadRecord(FileSystem* file_system, const std::string& path,
         absl::StrCat(path, ": has ", size - kHeaderBytes,
                      " bytes after its header, which specifies ", length));
   }
-  return ReadMessage(file->get(), path, kHeaderBytes, length, crc, message);
+  return ReadMessage(file.get(), path, kHeaderBytes, length, crc, message);
 }
 
 }  // namespace
@@ -134,8 +130,7 @@ absl::StatusOr<proto::CheckpointName> ParseFolderName(
 
 absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Open(
     std::string path, FileSystem* file_system) {
-  const absl::Status made = file_system->MakeFolder(path);
-  if (!made.ok()) return made;
+  HOLDFAST_RETURN_IF_ERROR(file_system->MakeFolder(path));
   return CheckpointDirectory(std::move(path), file_system);
 }
 
@@ -162,10 +157,9 @@ absl::StatusOr<std::unique_ptr<FileLock>> CheckpointDirectory::Lock(
 
 absl::StatusOr<proto::Journal> CheckpointDirectory::ReadJournal() const {
   proto::Journal journal;
-  const absl::Status read =
-      ReadRecord(file_system_, absl::StrCat(path_, "/", kJournal),
-                 kJournalMagic, &journal);
-  if (!read.ok()) return read;
+  HOLDFAST_RETURN_IF_ERROR(ReadRecord(file_system_,
+                                      absl::StrCat(path_, "/", kJournal),
+                                      kJournalMagic, &journal));
   return journal;
 }
 
@@ -176,10 +170,9 @@ absl::Status CheckpointDirectory::WriteJournal(
 
 absl::StatusOr<proto::History> CheckpointDirectory::ReadHistory() const {
   proto::History history;
-  const absl::Status read =
-      ReadRecord(file_system_, absl::StrCat(path_, "/", kHistory),
-                 kHistoryMagic, &history);
-  if (!read.ok()) return read;
+  HOLDFAST_RETURN_IF_ERROR(ReadRecord(file_system_,
+                                      absl::StrCat(path_, "/", kHistory),
+                                      kHistoryMagic, &history));
   return history;
 }
 
@@ -193,9 +186,8 @@ absl::StatusOr<proto::Manifest> CheckpointDirectory::ReadManifest(
   const std::string folder = Folder(name);
   const std::string path = absl::StrCat(folder, "/", kManifest);
   proto::Manifest manifest;
-  const absl::Status read =
-      ReadRecord(file_system_, path, kManifestMagic, &manifest);
-  if (!read.ok()) return read;
+  HOLDFAST_RETURN_IF_ERROR(
+      ReadRecord(file_system_, path, kManifestMagic, &manifest));
   if (!SameName(manifest.name(), name)) {
     return absl::DataLossError(
         absl::StrCat(path, ": is the manifest of another checkpoint, ",
@@ -238,10 +230,9 @@ absl::Status CheckpointDirectory::WriteManifest(
 
 absl::StatusOr<std::vector<proto::CheckpointName>> CheckpointDirectory::List()
     const {
-  const auto entries = file_system_->List(path_);
-  if (!entries.ok()) return entries.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto entries, file_system_->List(path_));
   std::vector<proto::CheckpointName> names;
-  for (const std::string& entry : *entries) {
+  for (const std::string& entry : entries) {
     auto name = ParseFolderName(entry);
     if (name.ok()) names.push_back(*std::move(name));
   }
@@ -271,11 +262,10 @@ absl::StatusOr<std::string> CheckpointDirectory::SetAside(
 
 absl::Status CheckpointDirectory::KeepBest(
     const proto::CheckpointName& name) const {
-  const auto manifest = ReadManifest(name);
-  if (!manifest.ok()) return manifest.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(name));
   // The chain comes first, so that a complete checkpoint always has what it
   // needs.
-  for (const proto::ChainLink& link : manifest->chain()) {
+  for (const proto::ChainLink& link : manifest.chain()) {
     const auto needed = ReadManifest(link.checkpoint());
     if (absl::IsNotFound(needed.status())) {
       return absl::DataLossError(
@@ -283,10 +273,9 @@ absl::Status CheckpointDirectory::KeepBest(
                        ", which is missing: ", needed.status().message()));
     }
     if (!needed.ok()) return needed.status();
-    const absl::Status linked = LinkIntoBest(*needed);
-    if (!linked.ok()) return linked;
+    HOLDFAST_RETURN_IF_ERROR(LinkIntoBest(*needed));
   }
-  return LinkIntoBest(*manifest);
+  return LinkIntoBest(manifest);
 }
 
 absl::Status CheckpointDirectory::LinkIntoBest(

@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "common/checkpoint/checkpoint_testing.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/checkpoint_testing.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

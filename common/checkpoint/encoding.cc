@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/crc32c.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -95,8 +96,7 @@ absl::Status ReadMessage(ReadableFile* file, absl::string_view path,
         path, ": a ", message->GetTypeName(), " cannot have ", size, " bytes"));
   }
   std::string bytes(size, '\0');
-  const absl::Status read = ReadExactly(file, path, offset, size, &bytes[0]);
-  if (!read.ok()) return read;
+  HOLDFAST_RETURN_IF_ERROR(ReadExactly(file, path, offset, size, &bytes[0]));
   const uint32_t found = Crc32c(bytes);
   if (found != crc32c) {
     return absl::DataLossError(

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -259,8 +260,7 @@ class Posix final : public FileSystem {
     }
     const std::string parent = ParentOf(path);
     if (errno != ENOENT || parent == path) return Failed("make folder", path);
-    const absl::Status made = MakeFolder(parent);
-    if (!made.ok()) return made;
+    HOLDFAST_RETURN_IF_ERROR(MakeFolder(parent));
     // Another process may create the folder first.
     if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
       return Failed("make folder", path);

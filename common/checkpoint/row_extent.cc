@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/data_file_format.h"
 #include "common/checkpoint/encoding.h"
@@ -309,12 +310,10 @@ absl::Status RowExtent::ReadBytes(BucketRange buckets, RowBlock* block,
   while (at < end) {
     const uint64_t number = at / kCheckpointBlockBytes;
     const uint64_t first = number * kCheckpointBlockBytes;
-    absl::Status status = ReadBlock(number, block);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(ReadBlock(number, block));
     const uint64_t until = std::min(end, first + block->bytes.size());
-    status =
-        visit(absl::string_view(block->bytes).substr(at - first, until - at));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        visit(absl::string_view(block->bytes).substr(at - first, until - at)));
     at = until;
   }
   return absl::OkStatus();
@@ -327,10 +326,9 @@ absl::Status RowExtent::ReadBlock(uint64_t number, RowBlock* block) const {
   block->extent = nullptr;
   const uint64_t first = number * kCheckpointBlockBytes;
   block->bytes.resize(std::min(kCheckpointBlockBytes, bytes() - first));
-  absl::Status read =
-      ReadExactly(source_.file, source_.path, stored_->offset() + first,
-                  block->bytes.size(), &block->bytes[0]);
-  if (!read.ok()) return read;
+  HOLDFAST_RETURN_IF_ERROR(ReadExactly(source_.file, source_.path,
+                                       stored_->offset() + first,
+                                       block->bytes.size(), &block->bytes[0]));
   const uint32_t crc =
       ExtendCrc32c(0, block->bytes.data(), block->bytes.size());
   const uint32_t expected = stored_->block_crc32c(number);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/data_file_format.h"
 #include "common/checkpoint/encoding.h"
@@ -81,17 +82,15 @@ absl::StatusOr<std::unique_ptr<StoredCheckpoint>> StoredCheckpoint::Open(
     Files files) {
   auto opened =
       std::unique_ptr<StoredCheckpoint>(new StoredCheckpoint(directory, name));
-  const absl::Status started = opened->Start(directory, name, files);
-  if (!started.ok()) return started;
+  HOLDFAST_RETURN_IF_ERROR(opened->Start(directory, name, files));
   return opened;
 }
 
 absl::Status StoredCheckpoint::Start(const CheckpointDirectory& directory,
                                      const proto::CheckpointName& name,
                                      Files files) {
-  auto manifest = directory.ReadManifest(name);
-  if (!manifest.ok()) return manifest.status();
-  manifest_ = *std::move(manifest);
+  HOLDFAST_ASSIGN_OR_RETURN(auto manifest, directory.ReadManifest(name));
+  manifest_ = std::move(manifest);
   absl::Status status = CheckNames();
   if (status.ok()) status = TakeDeclaration();
   if (files == Files::kOneAtATime) {
@@ -199,8 +198,7 @@ absl::Status StoredCheckpoint::Read(absl::string_view variable, uint32_t slot,
     const uint64_t from = begin - next->stored->begin();
     const uint64_t count =
         std::min<uint64_t>(into.size(), next->stored->size() - from);
-    const absl::Status read = ReadExtent(*next, from, into.subspan(0, count));
-    if (!read.ok()) return read;
+    HOLDFAST_RETURN_IF_ERROR(ReadExtent(*next, from, into.subspan(0, count)));
     begin += count;
     into.remove_prefix(count);
   }
@@ -239,16 +237,14 @@ absl::Status StoredCheckpoint::NotStored(absl::string_view what) const {
 absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
                                         int i) {
   const std::string path = PathOf(i);
-  auto opened = file_system->Open(path);
-  if (!opened.ok()) return opened.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto opened, file_system->Open(path));
   uint64_t end;
-  absl::Status status = ReadIndex(path, opened->get(), i, &end);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(ReadIndex(path, opened.get(), i, &end));
   if (files == Files::kOneAtATime) {
     files_.push_back(
-        std::make_unique<FileOfMany>(path, (*opened)->size(), one_open_file_));
+        std::make_unique<FileOfMany>(path, opened->size(), one_open_file_));
   } else {
-    files_.push_back(*std::move(opened));
+    files_.push_back(std::move(opened));
   }
   return TakeExtents(path, i, end);
 }
@@ -265,20 +261,16 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
         ", and the minimum is ", kMagicBytes + kTrailerBytes));
   }
   char magic[kMagicBytes];
-  absl::Status status = ReadExactly(file, path, 0, kMagicBytes, magic);
-  if (!status.ok()) return status;
-  status =
-      CheckMagic(path, absl::string_view(magic, kMagicBytes), kDataFileMagic);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(ReadExactly(file, path, 0, kMagicBytes, magic));
+  HOLDFAST_RETURN_IF_ERROR(
+      CheckMagic(path, absl::string_view(magic, kMagicBytes), kDataFileMagic));
   char trailer[kTrailerBytes];
-  status =
-      ReadExactly(file, path, size - kTrailerBytes, kTrailerBytes, trailer);
-  if (!status.ok()) return status;
-  status = CheckMagic(
+  HOLDFAST_RETURN_IF_ERROR(
+      ReadExactly(file, path, size - kTrailerBytes, kTrailerBytes, trailer));
+  HOLDFAST_RETURN_IF_ERROR(CheckMagic(
       path,
       absl::string_view(trailer + kTrailerBytes - kMagicBytes, kMagicBytes),
-      kDataFileMagic);
-  if (!status.ok()) return status;
+      kDataFileMagic));
 
   const uint64_t offset = Fixed64At(trailer);
   const uint64_t length = Fixed32At(trailer + 8);
@@ -295,8 +287,8 @@ absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
                         path, crc, expected.index_crc32c()));
   }
   proto::DataFileIndex& index = indices_[i];
-  status = ReadMessage(file, path, offset, length, crc, &index);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      ReadMessage(file, path, offset, length, crc, &index));
   if (FolderName(index.checkpoint()) != FolderName(manifest_.name()) ||
       index.num_ps() != indices_.size() || index.ps() >= index.num_ps() ||
       expected.name() != DataFileName(index.ps(), index.num_ps())) {
@@ -347,9 +339,9 @@ absl::Status StoredCheckpoint::TakeExtents(const std::string& path, int i,
           path, ": its rows of table \"", stored.table(), "\" at byte ",
           stored.offset(), " do not fit, or the table is not declared"));
     }
-    const absl::StatusOr<uint64_t> bytes = found->second.Take(source, stored);
-    if (!bytes.ok()) return bytes.status();
-    offset += *bytes;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto bytes,
+                              found->second.Take(source, stored));
+    offset += bytes;
   }
   if (offset != end) {
     return absl::DataLossError(absl::StrCat(path, ": has extents up to byte ",
@@ -414,11 +406,10 @@ absl::Status StoredCheckpoint::ReadExtent(const Extent& extent, uint64_t from,
     if (!whole) scratch_.resize(kBlockElements);
     float* const elements = whole ? into.data() : scratch_.data();
     const std::string path = PathOf(extent.file);
-    const absl::Status read =
+    HOLDFAST_RETURN_IF_ERROR(
         ReadExactly(files_[extent.file].get(), path,
                     stored.offset() + first * kElementBytes,
-                    size * kElementBytes, reinterpret_cast<char*>(elements));
-    if (!read.ok()) return read;
+                    size * kElementBytes, reinterpret_cast<char*>(elements)));
     const uint32_t crc = ExtendCrc32c(0, elements, size * kElementBytes);
     if (crc != stored.block_crc32c(block)) {
       return absl::DataLossError(absl::StrFormat(

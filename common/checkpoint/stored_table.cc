@@ -5,25 +5,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
 absl::StatusOr<uint64_t> StoredTable::Take(const RowExtent::Source& source,
                                            const proto::StoredRows& stored) {
-  auto extent = RowExtent::Create(source, stored, declared_->row_length());
-  if (!extent.ok()) return extent.status();
-  if (!extents_.empty() && extent->floats_per_row() != floats_per_row_) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto extent, RowExtent::Create(source, stored, declared_->row_length()));
+  if (!extents_.empty() && extent.floats_per_row() != floats_per_row_) {
     return absl::DataLossError(
         absl::StrCat(source.path, ": rows of table \"", declared_->name(),
-                     "\" cannot have ", extent->floats_per_row(),
+                     "\" cannot have ", extent.floats_per_row(),
                      " float32; those of "
                      "other buckets have ",
                      floats_per_row_));
   }
-  if (extent->buckets().size() == 0) return 0;
-  const uint64_t bytes = extent->bytes();
-  floats_per_row_ = extent->floats_per_row();
-  extents_.push_back(*std::move(extent));
+  if (extent.buckets().size() == 0) return 0;
+  const uint64_t bytes = extent.bytes();
+  floats_per_row_ = extent.floats_per_row();
+  extents_.push_back(std::move(extent));
   return bytes;
 }
 
@@ -41,8 +42,7 @@ absl::Status StoredTable::CheckCoverage() {
                      " and ", std::max(begin, end)));
   };
   for (const RowExtent& extent : extents_) {
-    absl::Status checked = check_next(extent.buckets().begin);
-    if (!checked.ok()) return checked;
+    HOLDFAST_RETURN_IF_ERROR(check_next(extent.buckets().begin));
     end = extent.buckets().end;
   }
   return check_next(kRowBuckets);

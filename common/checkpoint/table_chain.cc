@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -264,8 +265,7 @@ absl::Status TableChain::ReadChanges(
     std::set_difference(removed.begin(), removed.end(), rows.begin(),
                         rows.end(), std::back_inserter(gone));
     for (const uint64_t id : gone) {
-      absl::Status visited = visit_removed(bucket, id);
-      if (!visited.ok()) return visited;
+      HOLDFAST_RETURN_IF_ERROR(visit_removed(bucket, id));
     }
   }
   return absl::OkStatus();

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/crc32c.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/encoding.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/checkpoint_testing.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "common/tensor/row_bucket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/data/csv_reader.h"
 #include "common/data/csv_schema.h"
@@ -187,10 +188,10 @@ struct CsvComputation {
 absl::StatusOr<std::vector<CsvComputation>> ComputationsOf(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header) {
-  const auto places = FindCsvColumns(column, names, header);
-  if (!places.ok()) return places.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto places,
+                            FindCsvColumns(column, names, header));
   std::vector<CsvComputation> computations;
-  for (const int64_t place : *places) {
+  for (const int64_t place : places) {
     computations.push_back(
         {place, column.has_number(), column.number().log1p(), {}});
   }
@@ -218,8 +219,7 @@ absl::StatusOr<proto::CsvColumn> ResolvedColumn(
     const proto::CsvColumn& written, absl::Span<const std::string> names,
     bool header, const CsvComputation& computation) {
   const std::string& name = names[computation.column];
-  const absl::Status status = Check(computation.found, "column", name);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Check(computation.found, "column", name));
   proto::CsvColumn column = written;
   column.clear_name();
   column.clear_range();
@@ -251,8 +251,8 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
   std::vector<std::vector<CsvComputation>> computations(config.columns_size());
   std::vector<absl::string_view> row;
   for (const std::string& path : *paths) {
-    const auto reader = CsvReader::Open(path, delimiter);
-    if (!reader.ok()) return reader.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                              CsvReader::Open(path, delimiter));
     if (reading.progress != nullptr) {
       reading.progress->Begin(
           absl::StrCat("\"", path, "\" for computed fields"),
@@ -261,9 +261,8 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
     bool is_header = has_header;
     int64_t bytes = 0;
     for (int64_t rows = 0;; ++rows) {
-      const auto more = (*reader)->Next(&row);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader->Next(&row));
+      if (!more) break;
       for (const absl::string_view cell : row) {
         bytes += static_cast<int64_t>(cell.size()) + 1;
       }
@@ -281,7 +280,7 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
             return absl::Status(
                 made.status().code(),
                 absl::StrCat("cannot read CSV file \"", path, "\": line ",
-                             (*reader)->line(), ": ", made.status().message()));
+                             reader->line(), ": ", made.status().message()));
           }
           computations[i] = *std::move(made);
         }
@@ -302,9 +301,9 @@ absl::StatusOr<std::vector<Resolved<proto::CsvColumn>>> ComputeCsv(
     resolved.push_back({written, {}});
     if (!IsComputed(written)) resolved.back().parts = {written};
     for (const CsvComputation& computation : computations[i]) {
-      auto column = ResolvedColumn(written, names, has_header, computation);
-      if (!column.ok()) return column.status();
-      resolved.back().parts.push_back(*std::move(column));
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto column, ResolvedColumn(written, names, has_header, computation));
+      resolved.back().parts.push_back(std::move(column));
     }
     if (resolved.back().parts.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -348,19 +347,17 @@ absl::StatusOr<std::vector<Resolved<proto::TfRecordFeature>>> ComputeTfRecord(
   }
   TfExample example;
   for (const std::string& path : *paths) {
-    absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path, reading);
-    if (!reader.ok()) return reader.status();
+    HOLDFAST_ASSIGN_OR_RETURN(auto reader, TfRecordReader::Open(path, reading));
     if (reading.progress != nullptr) {
       reading.progress->Begin(
           absl::StrCat("\"", path, "\" for computed fields"),
-          static_cast<int64_t>(reader->file().bytes.size()));
+          static_cast<int64_t>(reader.file().bytes.size()));
     }
     TfRecordReader::Record record;
     int64_t told = 0;
     for (int64_t records = 1;; ++records) {
-      const auto more = reader->Next(&record);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader.Next(&record));
+      if (!more) break;
       if (reading.progress != nullptr && records % kTellRows == 0) {
         reading.progress->Add(
             record.offset - std::exchange(told, record.offset), kTellRows);
@@ -379,8 +376,7 @@ absl::StatusOr<std::vector<Resolved<proto::TfRecordFeature>>> ComputeTfRecord(
     const proto::TfRecordFeature& written = config.features(i);
     resolved.push_back({written, {written}});
     if (!IsComputed(written)) continue;
-    const absl::Status status = Check(found[i], "feature", written.name());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Check(found[i], "feature", written.name()));
     proto::TfRecordFeature& feature = resolved.back().parts[0];
     if (feature.has_numbers()) {
       SetMoments(found[i], feature.mutable_numbers());
@@ -399,9 +395,9 @@ absl::Status ComputeNormalization(const ReadingOptions& reading,
   options.mean = 0;
   options.stddev = 1;
   options.reading = reading;
-  const auto dataset = Dataset::Open(data->train(), options);
-  if (!dataset.ok()) return dataset.status();
-  const ExampleSpec& spec = (*dataset)->spec();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto dataset,
+                            Dataset::Open(data->train(), options));
+  const ExampleSpec& spec = dataset->spec();
   std::vector<float> input(spec.input_size());
   std::vector<float> targets(spec.num_targets);
   int32_t label = 0;
@@ -411,8 +407,8 @@ absl::Status ComputeNormalization(const ReadingOptions& reading,
                             /*total_bytes=*/0);
   }
   Moments moments;
-  for (int64_t i = 0; i < (*dataset)->num_examples(); ++i) {
-    const absl::Status status = (*dataset)->Read(
+  for (int64_t i = 0; i < dataset->num_examples(); ++i) {
+    const absl::Status status = dataset->Read(
         i, {absl::MakeSpan(input), &label, absl::MakeSpan(targets), &weight});
     if (!status.ok()) return status;
     for (const float value : input) moments.Add(value);
@@ -467,23 +463,21 @@ bool HasOpenFields(const proto::Data& data) {
 absl::Status FillInComputedFields(const ReadingOptions& reading,
                                   proto::Data* data) {
   if (data->normalization().computed()) {
-    absl::Status status = ComputeNormalization(reading, data);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(ComputeNormalization(reading, data));
   }
   proto::Dataset* const train = data->mutable_train();
   // A test set of a different format takes nothing from the training set.
   std::vector<Resolved<proto::CsvColumn>> columns;
   std::vector<Resolved<proto::TfRecordFeature>> features;
   if (AnyComputed(train->csv().columns())) {
-    auto computed = ComputeCsv(train->csv(), reading);
-    if (!computed.ok()) return computed.status();
-    columns = *std::move(computed);
+    HOLDFAST_ASSIGN_OR_RETURN(auto computed, ComputeCsv(train->csv(), reading));
+    columns = std::move(computed);
     Replace(columns, train->mutable_csv()->mutable_columns());
   }
   if (AnyComputed(train->tfrecord().features())) {
-    auto computed = ComputeTfRecord(train->tfrecord(), reading);
-    if (!computed.ok()) return computed.status();
-    features = *std::move(computed);
+    HOLDFAST_ASSIGN_OR_RETURN(auto computed,
+                              ComputeTfRecord(train->tfrecord(), reading));
+    features = std::move(computed);
     Replace(features, train->mutable_tfrecord()->mutable_features());
   }
   if (!data->has_test()) return absl::OkStatus();
@@ -506,13 +500,12 @@ absl::Status CopyOpenFields(const proto::Data& resolved, proto::Data* data) {
     }
     *data->mutable_normalization() = resolved.normalization();
   }
-  absl::Status status =
-      CopyParts(resolved.train(), "data.train", data->mutable_train());
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      CopyParts(resolved.train(), "data.train", data->mutable_train()));
   CopyClasses(resolved.train().images(), data->mutable_train());
   if (!data->has_test()) return absl::OkStatus();
-  status = CopyParts(resolved.test(), "data.test", data->mutable_test());
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      CopyParts(resolved.test(), "data.test", data->mutable_test()));
   CopyClasses(resolved.train().images(), data->mutable_test());
   return absl::OkStatus();
 }

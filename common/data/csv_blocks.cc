@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/csv_rows.h"
 
 namespace holdfast {
@@ -18,10 +19,9 @@ constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 absl::StatusOr<std::unique_ptr<CsvBlocks>> CsvBlocks::Open(
     const std::string& path, char delimiter) {
-  auto file = UnpackedFile::Open(path, "CSV");
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto file, UnpackedFile::Open(path, "CSV"));
   std::unique_ptr<CsvBlocks> blocks(new CsvBlocks(path, delimiter));
-  blocks->file_ = *std::move(file);
+  blocks->file_ = std::move(file);
   return blocks;
 }
 
@@ -53,14 +53,14 @@ absl::StatusOr<bool> CsvBlocks::Next(CsvBlock* block) {
       memory.resize(2 * memory.size());
     }
     const size_t asked = memory.size() - end;
-    const absl::StatusOr<size_t> n =
-        file_->Read(reinterpret_cast<uint8_t*>(memory.data()) + end, asked);
-    if (!n.ok()) return n.status();
-    end += *n;
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto n,
+        file_->Read(reinterpret_cast<uint8_t*>(memory.data()) + end, asked));
+    end += n;
     absl::string_view text(memory.data(), end);
     const bool has_mark = at_begin_ && absl::StartsWith(text, kByteOrderMark);
     if (has_mark) text.remove_prefix(kByteOrderMark.size());
-    const bool at_end = *n < asked;
+    const bool at_end = n < asked;
     bool fault = false;
     const size_t whole = at_end ? text.size() : WholeRows(text, &fault);
     if (whole == 0 && !at_end) continue;

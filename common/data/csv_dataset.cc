@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Dataset>> CsvDataset::Open(
     const CsvTable& table, const Options& options) {
-  absl::StatusOr<LoadedCsv> csv = LoadCsv(table, options.reading);
-  if (!csv.ok()) return csv.status();
-  return std::unique_ptr<Dataset>(new CsvDataset(*std::move(csv)));
+  HOLDFAST_ASSIGN_OR_RETURN(auto csv, LoadCsv(table, options.reading));
+  return std::unique_ptr<Dataset>(new CsvDataset(std::move(csv)));
 }
 
 CsvDataset::CsvDataset(LoadedCsv csv)

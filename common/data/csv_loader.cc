@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/data/byte_sink.h"
 #include "common/data/csv_blocks.h"
 #include "common/data/csv_reader.h"
@@ -166,17 +167,16 @@ absl::StatusOr<bool> CsvLoader::TakeBlock(Piece* piece) {
   while (true) {
     if (file_ == nullptr) {
       if (next_path_ == paths_.size()) return false;
-      auto opened = CsvBlocks::Open(paths_[next_path_++], delimiter_);
-      if (!opened.ok()) return opened.status();
-      file_ = *std::move(opened);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto opened, CsvBlocks::Open(paths_[next_path_++], delimiter_));
+      file_ = std::move(opened);
       before_header_ = true;
       begins_file_ = true;
     }
     const int64_t file_offset = file_->file().file_offset();
-    const absl::StatusOr<bool> more = file_->Next(&piece->block);
-    if (!more.ok()) return more.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto more, file_->Next(&piece->block));
     piece->file_bytes = file_->file().file_offset() - file_offset;
-    if (*more) break;
+    if (more) break;
     file_.reset();
   }
   piece->file = file_;
@@ -341,11 +341,10 @@ absl::StatusOr<CsvSchema> SchemaOf(const CsvTable& table,
                                    const std::vector<std::string>& paths) {
   std::vector<absl::string_view> header;
   for (const std::string& path : paths) {
-    auto reader = CsvReader::Open(path, DelimiterOf(table.config));
-    if (!reader.ok()) return reader.status();
-    const absl::StatusOr<bool> has_row = (*reader)->Next(&header);
-    if (!has_row.ok()) return has_row.status();
-    if (*has_row) return CsvSchema::Create(table.config, header, table.names);
+    HOLDFAST_ASSIGN_OR_RETURN(auto reader,
+                              CsvReader::Open(path, DelimiterOf(table.config)));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto has_row, reader->Next(&header));
+    if (has_row) return CsvSchema::Create(table.config, header, table.names);
   }
   return absl::InternalError("a row has disappeared");
 }
@@ -365,7 +364,7 @@ absl::StatusOr<DataCache::Key> KeyOf(const CsvTable& table,
   key.Add(bytes);
   for (const std::string& name : table.names) key.Add(name);
   for (const std::string& path : paths) {
-    if (absl::Status status = key.AddFile(path); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(key.AddFile(path));
   }
   return key;
 }
@@ -419,10 +418,9 @@ absl::Status LoadIntoMemory(const CsvTable& table,
 absl::Status LoadFromCache(const CsvTable& table,
                            const std::vector<std::string>& paths,
                            const ReadingOptions& options, LoadedCsv* loaded) {
-  const absl::StatusOr<DataCache::Key> key = KeyOf(table, paths);
-  if (!key.ok()) return key.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto key, KeyOf(table, paths));
   const auto entry = options.cache->Get(
-      *key, [&](ByteSink* payload, std::string* text) -> absl::Status {
+      key, [&](ByteSink* payload, std::string* text) -> absl::Status {
         const auto notes = Parse(
             table, paths, options,
             [payload](const CsvSchema&, absl::Span<const uint32_t> rows) {
@@ -442,9 +440,8 @@ absl::Status LoadFromCache(const CsvTable& table,
   }
   if (loaded->schema == nullptr) {
     // The rows come from the cache: another process has parsed them.
-    absl::StatusOr<CsvSchema> schema = SchemaOf(table, paths);
-    if (!schema.ok()) return schema.status();
-    loaded->schema = std::make_unique<CsvSchema>(*std::move(schema));
+    HOLDFAST_ASSIGN_OR_RETURN(auto schema, SchemaOf(table, paths));
+    loaded->schema = std::make_unique<CsvSchema>(std::move(schema));
   }
   loaded->rows = std::make_unique<RowStore>(loaded->schema->cells(),
                                             entry->bytes, entry->owner);
@@ -461,10 +458,7 @@ absl::StatusOr<LoadedCsv> LoadCsv(const CsvTable& table,
   if (!paths.ok()) return paths.status();
   const auto load = options.cache == nullptr ? &LoadIntoMemory : &LoadFromCache;
   LoadedCsv loaded;
-  if (absl::Status status = load(table, *paths, options, &loaded);
-      !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(load(table, *paths, options, &loaded));
   return loaded;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/data/csv_reader.h"
 #include "common/data/find_files.h"
 
@@ -110,19 +111,17 @@ std::string AnswerText(const CsvColumnProfile& column, bool is_target) {
 
 absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
                                       char delimiter, bool header) {
-  const auto paths = FindFiles(patterns);
-  if (!paths.ok()) return paths.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto paths, FindFiles(patterns));
   CsvProfile profile;
   std::set<std::string> marks;
   std::vector<absl::string_view> row;
-  for (const std::string& path : *paths) {
-    const auto reader = CsvReader::Open(path, delimiter);
-    if (!reader.ok()) return reader.status();
+  for (const std::string& path : paths) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                              CsvReader::Open(path, delimiter));
     bool is_header = header;
     while (true) {
-      const auto more = (*reader)->Next(&row);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader->Next(&row));
+      if (!more) break;
       const int64_t size = row.size();
       if (profile.columns.empty()) {
         for (int64_t i = 0; i < size; ++i) {
@@ -138,7 +137,7 @@ absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
       if (size != columns) {
         if (++profile.uneven_rows == 1) {
           profile.first_uneven =
-              absl::StrCat(path, ": line ", (*reader)->line(), " has ", size,
+              absl::StrCat(path, ": line ", reader->line(), " has ", size,
                            " cells instead of ", columns);
         }
         continue;
@@ -156,7 +155,7 @@ absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
   }
   if (profile.rows == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", paths->front(), "\" has no rows",
+        "\"", paths.front(), "\" has no rows",
         profile.uneven_rows > 0 ? absl::StrCat(": ", profile.first_uneven)
                                 : ""));
   }

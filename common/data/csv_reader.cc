@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/data/csv_reader.h"
 
+#include "common/base/status_macros.h"
+
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<CsvReader>> CsvReader::Open(
     const std::string& path, char delimiter) {
-  auto blocks = CsvBlocks::Open(path, delimiter);
-  if (!blocks.ok()) return blocks.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto blocks, CsvBlocks::Open(path, delimiter));
   return std::unique_ptr<CsvReader>(
-      new CsvReader(*std::move(blocks), delimiter));
+      new CsvReader(std::move(blocks), delimiter));
 }
 
 absl::StatusOr<bool> CsvReader::Next(std::vector<absl::string_view>* cells) {

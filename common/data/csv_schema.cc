@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/portable_math.h"
+#include "common/base/status_macros.h"
 #include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
 #include "common/tensor/shape.h"
@@ -94,11 +95,11 @@ absl::StatusOr<CsvSchema> CsvSchema::Create(
   schema.missing_.assign(config.missing().begin(), config.missing().end());
   std::vector<bool> used(header.size());
   for (const proto::CsvColumn& column : config.columns()) {
-    absl::Status status = schema.AddColumn(column, schema.has_names_, &used);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        schema.AddColumn(column, schema.has_names_, &used));
   }
   schema.spec_.shape.assign(config.shape().begin(), config.shape().end());
-  if (absl::Status status = schema.PlaceUses(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(schema.PlaceUses());
   return schema;
 }
 
@@ -236,19 +237,18 @@ CsvSchema::Use CsvSchema::UseOf(const proto::CsvColumn& column) const {
 
 absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
                                   std::vector<bool>* used) {
-  const absl::StatusOr<std::vector<int64_t>> found =
-      FindCsvColumns(column, names_, header);
-  if (!found.ok()) return found.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found,
+                            FindCsvColumns(column, names_, header));
   const Use use = UseOf(column);
-  if (found->size() > 1 &&
+  if (found.size() > 1 &&
       (use.kind == ColumnKind::kLabel || use.kind == ColumnKind::kWeight)) {
     return absl::InvalidArgumentError(
         absl::StrCat("an example has one ",
                      use.kind == ColumnKind::kLabel ? "label" : "weight",
-                     ", but the columns ", Quote(names_[(*found)[0]]), " and ",
-                     Quote(names_[(*found)[1]]), " both give one"));
+                     ", but the columns ", Quote(names_[found[0]]), " and ",
+                     Quote(names_[found[1]]), " both give one"));
   }
-  for (const int64_t place : *found) {
+  for (const int64_t place : found) {
     if ((*used)[place]) {
       return absl::InvalidArgumentError(absl::StrCat(
           "column ", Quote(names_[place]), " is named twice in the job file"));

@@ -19,6 +19,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "common/data/reading_progress.h"
 
@@ -123,14 +124,13 @@ absl::StatusOr<std::unique_ptr<PartFile>> PartFile::Lock(
   if (access(whole.c_str(), F_OK) == 0) return nullptr;
   if (ftruncate(fd, 0) != 0) return file->Failure("write");
   const std::array<uint8_t, kHeaderBytes> header = {};
-  const absl::Status status = file->WriteOut(header);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(file->WriteOut(header));
   return file;
 }
 
 absl::Status PartFile::Write(absl::Span<const uint8_t> bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) {
-    if (absl::Status status = Flush(); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Flush());
   }
   if (bytes.size() >= kBufferBytes) return WriteOut(bytes);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -210,9 +210,8 @@ absl::StatusOr<std::unique_ptr<DataCache>> DataCache::Open(
 }
 
 absl::StatusOr<DataCache::Entry> DataCache::Map(const std::string& path) const {
-  const auto mapping = FileMapping::Open(path);
-  if (!mapping.ok()) return mapping.status();
-  const absl::Span<const uint8_t> file = (*mapping)->bytes();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+  const absl::Span<const uint8_t> file = mapping->bytes();
   const bool has_header =
       file.size() >= kHeaderBytes &&
       std::equal(kMagic.begin(), kMagic.end(),
@@ -230,7 +229,7 @@ absl::StatusOr<DataCache::Entry> DataCache::Map(const std::string& path) const {
   entry.bytes = file.subspan(kHeaderBytes, payload);
   const absl::Span<const uint8_t> text = file.subspan(kHeaderBytes + payload);
   entry.notes.assign(text.begin(), text.end());
-  entry.owner = *mapping;
+  entry.owner = mapping;
   return entry;
 }
 
@@ -245,13 +244,13 @@ absl::StatusOr<DataCache::Entry> DataCache::Get(const Key& key,
                          SizeText(entry->bytes.size())));
     }
     if (!absl::IsNotFound(entry.status())) return entry;
-    const auto part = PartFile::Lock(path + ".part", path, tell_);
-    if (!part.ok()) return part.status();
-    if (*part == nullptr) continue;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto part,
+                              PartFile::Lock(path + ".part", path, tell_));
+    if (part == nullptr) continue;
     tell_(absl::StrCat("writing \"", path, "\" of the data cache"));
     std::string notes;
-    absl::Status status = make(part->get(), &notes);
-    if (status.ok()) status = (*part)->Finish(notes, path);
+    absl::Status status = make(part.get(), &notes);
+    if (status.ok()) status = part->Finish(notes, path);
     if (!status.ok()) return status;
     return Map(path);
   }

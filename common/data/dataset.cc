@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/status_macros.h"
 #include "common/data/array_dataset.h"
 #include "common/data/criteo.h"
 #include "common/data/csv_dataset.h"
@@ -24,17 +25,15 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenArrays(
                                        const ReadingOptions& options),
     const Dataset::Options& options) {
   ExampleArrays arrays;
-  auto read_inputs = read(inputs, options.reading);
-  if (!read_inputs.ok()) return read_inputs.status();
-  arrays.inputs = *std::move(read_inputs);
+  HOLDFAST_ASSIGN_OR_RETURN(auto read_inputs, read(inputs, options.reading));
+  arrays.inputs = std::move(read_inputs);
   for (const auto& [path, array] :
        {std::pair(&config.labels(), &arrays.labels),
         std::pair(&config.targets(), &arrays.targets),
         std::pair(&config.weights(), &arrays.weights)}) {
     if (path->empty()) continue;
-    auto made = read(*path, options.reading);
-    if (!made.ok()) return made.status();
-    *array = *std::move(made);
+    HOLDFAST_ASSIGN_OR_RETURN(auto made, read(*path, options.reading));
+    *array = std::move(made);
   }
   return ArrayDataset::Create(std::move(arrays), options);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "common/data/unpacked_file.h"
 
@@ -19,33 +20,30 @@ constexpr size_t kPiece = 1 << 20;
 absl::StatusOr<FileBytes> ReadFileBytes(const std::string& path,
                                         absl::string_view kind,
                                         const ReadingOptions& options) {
-  const auto file = UnpackedFile::Open(path, kind);
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto file, UnpackedFile::Open(path, kind));
   FileBytes read;
-  read.is_gzip = (*file)->is_gzip();
+  read.is_gzip = file->is_gzip();
   if (!read.is_gzip) {
-    const auto mapping = FileMapping::Open(path);
-    if (!mapping.ok()) return mapping.status();
-    read.bytes = (*mapping)->bytes();
-    read.owner = *mapping;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+    read.bytes = mapping->bytes();
+    read.owner = mapping;
     read.mapped = true;
     return read;
   }
   if (options.progress != nullptr) {
-    options.progress->Begin(absl::StrCat("\"", path, "\""),
-                            (*file)->file_size());
+    options.progress->Begin(absl::StrCat("\"", path, "\""), file->file_size());
   }
   const auto unpacked =
       Unpack(options, "gzip", path, "", [&](ByteSink* bytes) -> absl::Status {
         std::vector<uint8_t> piece(kPiece);
         while (true) {
-          const int64_t file_offset = (*file)->file_offset();
-          const auto n = (*file)->Read(piece.data(), piece.size());
-          if (!n.ok()) return n.status();
-          absl::Status status = bytes->Append({piece.data(), *n});
-          if (!status.ok() || *n < piece.size()) return status;
+          const int64_t file_offset = file->file_offset();
+          HOLDFAST_ASSIGN_OR_RETURN(const auto n,
+                                    file->Read(piece.data(), piece.size()));
+          absl::Status status = bytes->Append({piece.data(), n});
+          if (!status.ok() || n < piece.size()) return status;
           if (options.progress != nullptr) {
-            options.progress->Add((*file)->file_offset() - file_offset);
+            options.progress->Add(file->file_offset() - file_offset);
           }
         }
       });

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "common/data/unpacked_file.h"
 
@@ -54,10 +55,8 @@ std::string Header(uint8_t type, const std::vector<int64_t>& shape) {
 
 absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
                                    const ReadingOptions& options) {
-  absl::StatusOr<std::unique_ptr<UnpackedFile>> opened =
-      UnpackedFile::Open(path, "IDX");
-  if (!opened.ok()) return opened.status();
-  UnpackedFile& file = **opened;
+  HOLDFAST_ASSIGN_OR_RETURN(auto opened, UnpackedFile::Open(path, "IDX"));
+  UnpackedFile& file = *opened;
   const auto invalid = [&](int64_t offset, absl::string_view what) {
     return file.Error(absl::StatusCode::kInvalidArgument, offset, what);
   };
@@ -138,14 +137,13 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
     return ends_early(file.is_gzip() ? begin : file.file_size());
   }
   if (!file.is_gzip()) {
-    const auto mapping = FileMapping::Open(path);
-    if (!mapping.ok()) return mapping.status();
-    const absl::Span<const uint8_t> bytes = (*mapping)->bytes();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+    const absl::Span<const uint8_t> bytes = mapping->bytes();
     const int64_t size = bytes.size();
     if (size < begin + num_bytes) return ends_early(size);
     if (size > begin + num_bytes) return bytes_behind();
     array.bytes = bytes.subspan(begin);
-    array.owner = *mapping;
+    array.owner = mapping;
     array.mapped = true;
     return array;
   }
@@ -159,19 +157,18 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
         while (done < num_bytes) {
           const int64_t file_offset = file.file_offset();
           const size_t asked = std::min<size_t>(piece.size(), num_bytes - done);
-          const absl::StatusOr<size_t> n = file.Read(piece.data(), asked);
-          if (!n.ok()) return n.status();
-          done += *n;
-          if (*n < asked) return ends_early(begin + done);
+          HOLDFAST_ASSIGN_OR_RETURN(const auto n,
+                                    file.Read(piece.data(), asked));
+          done += n;
+          if (n < asked) return ends_early(begin + done);
           absl::Status status = values->Append({piece.data(), asked});
           if (!status.ok()) return status;
           if (options.progress != nullptr) {
             options.progress->Add(file.file_offset() - file_offset);
           }
         }
-        const absl::StatusOr<size_t> more = file.Read(piece.data(), 1);
-        if (!more.ok()) return more.status();
-        return *more > 0 ? bytes_behind() : absl::OkStatus();
+        HOLDFAST_ASSIGN_OR_RETURN(const auto more, file.Read(piece.data(), 1));
+        return more > 0 ? bytes_behind() : absl::OkStatus();
       });
   if (!unpacked.ok()) return unpacked.status();
   array.bytes = unpacked->bytes;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 
 namespace holdfast {
@@ -34,9 +35,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> ImageDataset::Open(
                                                config.classes().end()});
   if (!classes.ok()) return classes.status();
   std::unique_ptr<ImageDataset> dataset(new ImageDataset(config, options));
-  absl::Status status =
-      dataset->TestFiles(*std::move(classes), options.reading.progress);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      dataset->TestFiles(*std::move(classes), options.reading.progress));
   const SkippedRows& skipped = dataset->skipped_;
   if (dataset->files_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -105,9 +105,8 @@ std::string ImageDataset::PathOf(const File& file) const {
 absl::Status ImageDataset::Read(int64_t index, const ExampleMemory& to) const {
   const File& file = files_[index];
   const std::string path = PathOf(file);
-  const auto mapping = FileMapping::Open(path);
-  if (!mapping.ok()) return mapping.status();
-  const absl::Status status = input_.Read((*mapping)->bytes(), to.input);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+  const absl::Status status = input_.Read(mapping->bytes(), to.input);
   if (!status.ok()) return WithPath(path, status);
   *to.label = file.label;
   return absl::OkStatus();

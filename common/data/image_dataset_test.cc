@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/data/dataset.h"
-#include "common/data/image_testing.h"
+#include "common/data/testing/image_testing.h"
 #include "common/data/tfrecord_frame.h"
 #include "proto/tf_example.pb.h"
 

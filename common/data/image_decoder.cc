@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -96,28 +97,24 @@ class PngReader {
         "PNG, ", int{png_get_bit_depth(png_, info_)}, " bits, ",
         kKinds[png_get_color_type(png_, info_)],
         png_get_valid(png_, info_, PNG_INFO_tRNS) != 0 ? " with alpha" : "");
-    if (absl::Status status = CheckSize(header.height, header.width);
-        !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckSize(header.height, header.width));
     return header;
   }
 
   absl::StatusOr<ImagePixels> Decode(int64_t channels, uint8_t background) {
-    const absl::StatusOr<ImageHeader> header = ReadHeader();
-    if (!header.ok()) return header.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto header, ReadHeader());
     if (!ToBytes()) return Error();
     const int samples = png_get_channels(png_, info_);
-    const int64_t row_bytes = header->width * samples;
+    const int64_t row_bytes = header.width * samples;
     ImagePixels pixels;
-    pixels.height = header->height;
-    pixels.width = header->width;
+    pixels.height = header.height;
+    pixels.width = header.width;
     pixels.channels = channels;
     // All rows, with the file's samples, because the rows of an interlaced
     // image come in pieces.
-    std::unique_ptr<uint8_t[]> rows(new uint8_t[header->height * row_bytes]);
-    std::vector<png_bytep> places(header->height);
-    for (int64_t y = 0; y < header->height; ++y) {
+    std::unique_ptr<uint8_t[]> rows(new uint8_t[header.height * row_bytes]);
+    std::vector<png_bytep> places(header.height);
+    for (int64_t y = 0; y < header.height; ++y) {
       places[y] = rows.get() + y * row_bytes;
     }
     if (!ReadRows(places.data())) return Error();
@@ -125,10 +122,10 @@ class PngReader {
       pixels.bytes = std::move(rows);
       return pixels;
     }
-    pixels.bytes.reset(new uint8_t[header->height * header->width * channels]);
-    for (int64_t y = 0; y < header->height; ++y) {
-      ConvertRow(places[y], samples, header->width, channels, background,
-                 pixels.bytes.get() + y * header->width * channels);
+    pixels.bytes.reset(new uint8_t[header.height * header.width * channels]);
+    for (int64_t y = 0; y < header.height; ++y) {
+      ConvertRow(places[y], samples, header.width, channels, background,
+                 pixels.bytes.get() + y * header.width * channels);
     }
     return pixels;
   }
@@ -222,24 +219,20 @@ class JpegReader {
     header.height = jpeg_.image_height;
     header.width = jpeg_.image_width;
     header.description = absl::StrCat("JPEG, ", kind);
-    if (absl::Status status = CheckSize(header.height, header.width);
-        !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckSize(header.height, header.width));
     return header;
   }
 
   absl::StatusOr<ImagePixels> Decode(int64_t channels) {
-    const absl::StatusOr<ImageHeader> header = ReadHeader();
-    if (!header.ok()) return header.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto header, ReadHeader());
     const int samples = jpeg_.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3;
-    const int64_t row_bytes = header->width * samples;
+    const int64_t row_bytes = header.width * samples;
     std::unique_ptr<uint8_t[]> row(new uint8_t[row_bytes]);
     ImagePixels pixels;
-    pixels.height = header->height;
-    pixels.width = header->width;
+    pixels.height = header.height;
+    pixels.width = header.width;
     pixels.channels = channels;
-    pixels.bytes.reset(new uint8_t[header->height * header->width * channels]);
+    pixels.bytes.reset(new uint8_t[header.height * header.width * channels]);
     if (!ReadRows(samples, row.get(), &pixels)) return Error();
     return pixels;
   }

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/sha256.h"
-#include "common/data/image_testing.h"
+#include "common/data/testing/image_testing.h"
 
 namespace holdfast {
 namespace {

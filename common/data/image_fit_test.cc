@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/data/image_testing.h"
+#include "common/data/testing/image_testing.h"
 
 namespace holdfast {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -41,23 +42,22 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
 
 absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
     const std::string& folder, const std::vector<std::string>& classes) {
-  absl::StatusOr<std::vector<std::string>> found = NamesIn(folder, true);
-  if (!found.ok()) return found.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto found, NamesIn(folder, true));
   const auto invalid = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot read the images in \"", folder, "\": ", what));
   };
-  if (found->empty()) {
+  if (found.empty()) {
     return invalid(
         "there are no folders in it; each class needs a folder of its "
         "images");
   }
   for (const std::string& name : classes) {
-    if (std::binary_search(found->begin(), found->end(), name)) continue;
+    if (std::binary_search(found.begin(), found.end(), name)) continue;
     return invalid(absl::StrCat("there is no folder of the class \"", name,
                                 "\"; create one, even if it has no images"));
   }
-  for (const std::string& name : *found) {
+  for (const std::string& name : found) {
     if (classes.empty() ||
         std::find(classes.begin(), classes.end(), name) != classes.end()) {
       continue;
@@ -67,23 +67,20 @@ absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
                                 "or move it elsewhere"));
   }
   std::vector<ImageClass> listed;
-  for (const std::string& name : classes.empty() ? *found : classes) {
-    absl::StatusOr<std::vector<std::string>> files =
-        NamesIn(absl::StrCat(folder, "/", name), false);
-    if (!files.ok()) return files.status();
-    listed.push_back({name, *std::move(files)});
+  for (const std::string& name : classes.empty() ? found : classes) {
+    HOLDFAST_ASSIGN_OR_RETURN(auto files,
+                              NamesIn(absl::StrCat(folder, "/", name), false));
+    listed.push_back({name, std::move(files)});
   }
   return listed;
 }
 
 absl::StatusOr<std::vector<ImageClass>> ListUnlabeledImages(
     const std::string& folder) {
-  const auto folders = NamesIn(folder, true);
-  if (!folders.ok()) return folders.status();
-  if (!folders->empty()) return ListImageClasses(folder, {});
-  auto files = NamesIn(folder, false);
-  if (!files.ok()) return files.status();
-  return std::vector<ImageClass>{{"", *std::move(files)}};
+  HOLDFAST_ASSIGN_OR_RETURN(const auto folders, NamesIn(folder, true));
+  if (!folders.empty()) return ListImageClasses(folder, {});
+  HOLDFAST_ASSIGN_OR_RETURN(auto files, NamesIn(folder, false));
+  return std::vector<ImageClass>{{"", std::move(files)}};
 }
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 #include "common/data/image_input.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/image_decoder.h"
 #include "common/data/image_fit.h"
 
@@ -19,25 +20,24 @@ absl::Status ImageInput::CheckSize(int64_t height, int64_t width) const {
 }
 
 absl::Status ImageInput::CheckHeader(absl::Span<const uint8_t> file) const {
-  const absl::StatusOr<ImageHeader> header = ReadImageHeader(file);
-  if (!header.ok()) return header.status();
-  return CheckSize(header->height, header->width);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto header, ReadImageHeader(file));
+  return CheckSize(header.height, header.width);
 }
 
 absl::Status ImageInput::Read(absl::Span<const uint8_t> file,
                               absl::Span<float> to) const {
-  const absl::StatusOr<ImagePixels> pixels =
-      DecodeImage(file, channels(), static_cast<uint8_t>(config_.background()));
-  if (!pixels.ok()) return pixels.status();
-  absl::Status status = CheckSize(pixels->height, pixels->width);
-  if (!status.ok()) return status;
-  if (pixels->height == config_.height() && pixels->width == config_.width()) {
-    ReadNumbers(ElementType::kUint8, /*big_endian=*/false, pixels->bytes.get(),
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto pixels,
+      DecodeImage(file, channels(),
+                  static_cast<uint8_t>(config_.background())));
+  HOLDFAST_RETURN_IF_ERROR(CheckSize(pixels.height, pixels.width));
+  if (pixels.height == config_.height() && pixels.width == config_.width()) {
+    ReadNumbers(ElementType::kUint8, /*big_endian=*/false, pixels.bytes.get(),
                 scaling_, to);
     return absl::OkStatus();
   }
   std::vector<uint8_t> fit(to.size());
-  FitImage(*pixels,
+  FitImage(pixels,
            config_.resize() == proto::Picture::CROP ? ImageFit::kCrop
                                                     : ImageFit::kStretch,
            config_.height(), config_.width(), fit.data());

@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/find_files.h"
 #include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
@@ -63,20 +64,17 @@ absl::StatusOr<std::unique_ptr<Dataset>> LibsvmDataset::Open(
   Sha256 sha;
   sha.Update("lines of libsvm\n");
   for (const std::string& path : *paths) {
-    absl::Status status = dataset->ReadFile(path, options.reading, &sha);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(dataset->ReadFile(path, options.reading, &sha));
   }
-  absl::Status status = dataset->Finish(paths->front(), sha);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(dataset->Finish(paths->front(), sha));
   return dataset;
 }
 
 absl::Status LibsvmDataset::ReadFile(const std::string& path,
                                      const ReadingOptions& options,
                                      Sha256* sha) {
-  absl::StatusOr<FileBytes> read = ReadFileBytes(path, "libsvm", options);
-  if (!read.ok()) return read.status();
-  files_.push_back({path, *std::move(read), num_examples()});
+  HOLDFAST_ASSIGN_OR_RETURN(auto read, ReadFileBytes(path, "libsvm", options));
+  files_.push_back({path, std::move(read), num_examples()});
   const FileBytes& file = files_.back().file;
   const int64_t size = file.bytes.size();
   (file.mapped ? footprint_.mapped : footprint_.memory) += size;
@@ -124,10 +122,8 @@ absl::Status LibsvmDataset::TakeLine(absl::string_view text, int64_t offset,
     const absl::StatusOr<float> target = Target(parts.label());
     if (!target.ok()) return target.status();
   } else if (!unlabeled_) {
-    const absl::StatusOr<int32_t> label = Class(parts.label());
-    if (!label.ok()) return label.status();
-    absl::Status status = TakeLabel(*label, line);
-    if (!status.ok()) return status;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto label, Class(parts.label()));
+    HOLDFAST_RETURN_IF_ERROR(TakeLabel(label, line));
   }
   int64_t& max_ids = spec_.id_fields[0].max_ids;
   max_ids = std::max(max_ids, ids);

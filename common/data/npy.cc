@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "re2/re2.h"
 
@@ -129,9 +130,7 @@ absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
     header_size = header_size << 8 | file[i];
   }
   if (header_size > file.size() - begin) return data_loss(kEndsInHeader);
-  const absl::Status status =
-      ParseHeader(text.substr(begin, header_size), array);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(ParseHeader(text.substr(begin, header_size), array));
 
   const size_t values = begin + header_size;
   int64_t bytes = TypeSize(array->type);
@@ -245,14 +244,12 @@ absl::StatusOr<TypedArray> ReadNpy(const std::string& path,
     array.owner = unpacked->owner;
     array.mapped = unpacked->mapped;
   } else {
-    const auto mapping = FileMapping::Open(path);
-    if (!mapping.ok()) return mapping.status();
-    file = (*mapping)->bytes();
-    array.owner = *mapping;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto mapping, FileMapping::Open(path));
+    file = mapping->bytes();
+    array.owner = mapping;
     array.mapped = true;
   }
-  const absl::Status status = Parse(file, &array);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Parse(file, &array));
   return array;
 }
 

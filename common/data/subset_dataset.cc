@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -25,12 +26,12 @@ absl::StatusOr<int64_t> NumHeldOut(int64_t num_examples,
 
 absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout) {
-  const absl::StatusOr<int64_t> held_out = NumHeldOut(num_examples, holdout);
-  if (!held_out.ok()) return held_out.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto held_out,
+                            NumHeldOut(num_examples, holdout));
   // As in SubsetDataset, the first of the order are held out.
   const ExampleOrder order(holdout.seed(), num_examples);
   std::vector<bool> is_held_out(num_examples);
-  for (int64_t place = 0; place < *held_out; ++place) {
+  for (int64_t place = 0; place < held_out; ++place) {
     is_held_out[order.At(place)] = true;
   }
   return is_held_out;
@@ -85,9 +86,9 @@ absl::StatusOr<SubsetDataset::Parts> SubsetDataset::HoldOut(
   }
   std::shared_ptr<const MarkedExamples> in_order;
   if (data.shuffle() != proto::Data::FULL) {
-    const auto marks = HeldOutExamples(examples, holdout);
-    if (!marks.ok()) return marks.status();
-    in_order = std::make_shared<MarkedExamples>(*marks);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto marks,
+                              HeldOutExamples(examples, holdout));
+    in_order = std::make_shared<MarkedExamples>(marks);
   }
   const int64_t held_out = *count;
   Parts parts;

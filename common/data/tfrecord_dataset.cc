@@ -2,6 +2,7 @@
 #include "common/data/tfrecord_dataset.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/find_files.h"
 
 namespace holdfast {
@@ -14,20 +15,18 @@ constexpr int64_t kTellBytes = 4 << 20;
 
 absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
     const proto::TfRecord& config, const Options& options) {
-  absl::StatusOr<TfRecordSchema> schema =
-      TfRecordSchema::Create(config, options);
-  if (!schema.ok()) return schema.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto schema,
+                            TfRecordSchema::Create(config, options));
   const absl::StatusOr<std::vector<std::string>> paths =
       FindFiles({config.files().begin(), config.files().end()});
   if (!paths.ok()) return paths.status();
   std::unique_ptr<TfRecordDataset> dataset(
-      new TfRecordDataset(*std::move(schema)));
+      new TfRecordDataset(std::move(schema)));
   Sha256 sha;
   sha.Update("records of tf.train.Example\n");
   for (const std::string& path : *paths) {
-    absl::Status status =
-        dataset->ReadFile(path, config.skip_bad_rows(), options.reading, &sha);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        dataset->ReadFile(path, config.skip_bad_rows(), options.reading, &sha));
   }
   const SkippedRows& skipped = dataset->skipped_;
   if (dataset->num_examples() == 0) {
@@ -55,22 +54,20 @@ absl::Status TfRecordDataset::ReadFile(const std::string& path,
                                        bool skip_bad_rows,
                                        const ReadingOptions& options,
                                        Sha256* sha) {
-  absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path, options);
-  if (!reader.ok()) return reader.status();
-  const FileBytes& file = reader->file();
+  HOLDFAST_ASSIGN_OR_RETURN(auto reader, TfRecordReader::Open(path, options));
+  const FileBytes& file = reader.file();
   (file.mapped ? footprint_.mapped : footprint_.memory) += file.bytes.size();
   if (options.progress != nullptr) {
     options.progress->Begin(absl::StrCat("\"", path, "\""), file.bytes.size());
   }
   int64_t told = 0;
-  index_.AddFile(path, reader->file());
+  index_.AddFile(path, reader.file());
   TfRecordReader::Record record;
   while (true) {
-    const absl::StatusOr<bool> more = reader->Next(&record);
-    if (!more.ok()) return more.status();
-    if (!*more) return absl::OkStatus();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader.Next(&record));
+    if (!more) return absl::OkStatus();
     if (absl::Status status =
-            Test(*reader, record,
+            Test(reader, record,
                  skip_bad_rows ? TfRecordSchema::ImageDepth::kPixels
                                : TfRecordSchema::ImageDepth::kHeader);
         !status.ok()) {
@@ -113,10 +110,9 @@ absl::Status TfRecordDataset::Test(const TfRecordReader& reader,
 
 absl::Status TfRecordDataset::Read(int64_t index,
                                    const ExampleMemory& to) const {
-  const absl::StatusOr<absl::string_view> record = index_.Read(index);
-  if (!record.ok()) return record.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto record, index_.Read(index));
   const absl::Status status =
-      schema_.Read(*record, TfRecordSchema::ImageDepth::kPixels, to);
+      schema_.Read(record, TfRecordSchema::ImageDepth::kPixels, to);
   if (status.ok()) return status;
   return absl::Status(
       status.code(), absl::StrCat(index_.Place(index), ": ", status.message()));

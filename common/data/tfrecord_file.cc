@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/data/tfrecord_frame.h"
 
 namespace holdfast {
@@ -37,9 +38,9 @@ absl::string_view Text(const uint8_t* data, size_t size) {
 
 absl::StatusOr<TfRecordReader> TfRecordReader::Open(
     const std::string& path, const ReadingOptions& options) {
-  absl::StatusOr<FileBytes> file = ReadFileBytes(path, "TFRecord", options);
-  if (!file.ok()) return file.status();
-  return TfRecordReader(path, *std::move(file));
+  HOLDFAST_ASSIGN_OR_RETURN(auto file,
+                            ReadFileBytes(path, "TFRecord", options));
+  return TfRecordReader(path, std::move(file));
 }
 
 absl::StatusOr<bool> TfRecordReader::Next(Record* record) {

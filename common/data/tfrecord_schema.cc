@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/norm.h"
 #include "common/tensor/shape.h"
 
@@ -193,8 +194,7 @@ absl::Status TfRecordSchema::Read(absl::string_view record, ImageDepth depth,
     if (place != places_.end()) found[place->second] = &feature;
   }
   for (size_t i = 0; i < uses_.size(); ++i) {
-    absl::Status status = Take(uses_[i], *found[i], depth, to);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Take(uses_[i], *found[i], depth, to));
   }
   return absl::OkStatus();
 }
@@ -297,9 +297,8 @@ absl::Status TfRecordSchema::Numbers(const Use& use, const TfFeature& found,
 
 absl::Status TfRecordSchema::Raw(const Use& use, const TfFeature& found,
                                  absl::Span<float> to) const {
-  const absl::StatusOr<absl::string_view> bytes = OneOfBytes(use.name, found);
-  if (!bytes.ok()) return bytes.status();
-  const int64_t size = bytes->size();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto bytes, OneOfBytes(use.name, found));
+  const int64_t size = bytes.size();
   if (size != use.size * TypeSize(use.type)) {
     return Error(use.name, absl::StrCat("holds ", size, " bytes, but ",
                                         ShapeString(spec_.shape), " of ",
@@ -307,7 +306,7 @@ absl::Status TfRecordSchema::Raw(const Use& use, const TfFeature& found,
                                         use.size * TypeSize(use.type)));
   }
   ReadNumbers(use.type, /*big_endian=*/false,
-              reinterpret_cast<const uint8_t*>(bytes->data()), use.scaling, to);
+              reinterpret_cast<const uint8_t*>(bytes.data()), use.scaling, to);
   if (IsInteger(use.type) || AllFinite(to)) return absl::OkStatus();
   return Error(use.name,
                "not all of its numbers are finite: a model takes finite "
@@ -318,10 +317,9 @@ absl::Status TfRecordSchema::Raw(const Use& use, const TfFeature& found,
 absl::Status TfRecordSchema::Image(const Use& use, const TfFeature& found,
                                    ImageDepth depth,
                                    absl::Span<float> to) const {
-  const absl::StatusOr<absl::string_view> file = OneOfBytes(use.name, found);
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto file, OneOfBytes(use.name, found));
   const absl::Span<const uint8_t> bytes(
-      reinterpret_cast<const uint8_t*>(file->data()), file->size());
+      reinterpret_cast<const uint8_t*>(file.data()), file.size());
   const absl::Status status = depth == ImageDepth::kHeader
                                   ? use.image->CheckHeader(bytes)
                                   : use.image->Read(bytes, to);
@@ -333,11 +331,10 @@ absl::Status TfRecordSchema::Image(const Use& use, const TfFeature& found,
 absl::Status TfRecordSchema::Label(const Use& use, const TfFeature& found,
                                    int32_t* to) const {
   if (!use.values.empty()) {
-    const absl::StatusOr<absl::string_view> name = OneOfBytes(use.name, found);
-    if (!name.ok()) return name.status();
-    const auto value = use.values.find(*name);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto name, OneOfBytes(use.name, found));
+    const auto value = use.values.find(name);
     if (value == use.values.end()) {
-      return Error(use.name, absl::StrCat("the label ", Quote(*name),
+      return Error(use.name, absl::StrCat("the label ", Quote(name),
                                           " is none of the ", use.values.size(),
                                           " classes of `label { values: ... "
                                           "}`"));

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "common/base/status_macros.h"
+
 namespace holdfast {
 namespace {
 
@@ -30,12 +32,12 @@ absl::StatusOr<Unpacked> Unpack(
     absl::FunctionRef<absl::Status(ByteSink* bytes)> write) {
   if (options.cache == nullptr) {
     MemorySink sink;
-    if (absl::Status status = write(&sink); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(write(&sink));
     const auto bytes = sink.Take();
     return Unpacked{*bytes, bytes, /*mapped=*/false};
   }
   DataCache::Key key(kind);
-  if (absl::Status status = key.AddFile(path); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(key.AddFile(path));
   key.Add(what);
   auto entry = options.cache->Get(
       key, [&](ByteSink* payload, std::string*) { return write(payload); });

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -21,7 +22,7 @@ constexpr int64_t kGreatestInflation = 1032;
 absl::StatusOr<std::unique_ptr<UnpackedFile>> UnpackedFile::Open(
     const std::string& path, absl::string_view kind) {
   std::unique_ptr<UnpackedFile> file(new UnpackedFile(path, kind));
-  if (absl::Status status = file->Init(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(file->Init());
   return file;
 }
 
@@ -62,7 +63,7 @@ absl::Status UnpackedFile::Init() {
         absl::StrCat(Failure(), ": not a regular file"));
   }
   file_size_ = info.st_size;
-  if (absl::Status status = Fill(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Fill());
   if (!AtGzipMember()) return absl::OkStatus();
   // 15: the largest window; 16: a gzip header and trailer, checked.
   if (inflateInit2(&inflate_, 15 + 16) != Z_OK) {
@@ -100,7 +101,7 @@ absl::StatusOr<size_t> UnpackedFile::ReadPlain(uint8_t* data, size_t size) {
       file_offset_ += n;
       return done + n;
     }
-    if (absl::Status status = Fill(); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Fill());
     const size_t n = std::min(size - done, end_ - begin_);
     if (n == 0) break;
     std::memcpy(data + done, chunk_.data() + begin_, n);
@@ -113,7 +114,7 @@ absl::StatusOr<size_t> UnpackedFile::ReadPlain(uint8_t* data, size_t size) {
 absl::StatusOr<size_t> UnpackedFile::ReadGzip(uint8_t* data, size_t size) {
   size_t done = 0;
   while (done < size) {
-    if (absl::Status status = Fill(); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Fill());
     if (between_members_) {
       if (begin_ == end_) break;
       // A magic split by the chunk's end shows up as damage in inflate() below.

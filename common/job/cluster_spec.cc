@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -192,8 +193,7 @@ absl::StatusOr<ClusterSpec::Tasks> ParseTasks(const std::string& job,
                                   "\" is not a task index (0 to ",
                                   ClusterSpec::kMaxTasks - 1, ")"));
       }
-      const absl::Status status = address(key, element);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(address(key, element));
       if (!tasks.emplace(*index, element.string_value()).second) {
         return Error(absl::StrCat("job \"", job, "\": task ", *index,
                                   " is listed twice"));
@@ -224,9 +224,8 @@ absl::StatusOr<Jobs> ParseJobs(const Struct& object) {
     const std::string job = CanonicalJob(name);
     absl::Status status = CheckJobName(job);
     if (!status.ok()) return status;
-    absl::StatusOr<ClusterSpec::Tasks> tasks = ParseTasks(name, value);
-    if (!tasks.ok()) return tasks.status();
-    if (!jobs.emplace(job, *std::move(tasks)).second) {
+    HOLDFAST_ASSIGN_OR_RETURN(auto tasks, ParseTasks(name, value));
+    if (!jobs.emplace(job, std::move(tasks)).second) {
       return Error(
           "two chiefs: \"master\" and \"chief\" are names of the same job");
     }
@@ -238,9 +237,8 @@ absl::StatusOr<ClusterSpec::Tasks> SplitHosts(absl::string_view hosts) {
   ClusterSpec::Tasks tasks;
   if (absl::StripAsciiWhitespace(hosts).empty()) return tasks;
   for (absl::string_view host : absl::StrSplit(hosts, ',')) {
-    const absl::Status status =
-        AddHosts(absl::StripAsciiWhitespace(host), &tasks);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        AddHosts(absl::StripAsciiWhitespace(host), &tasks));
   }
   return tasks;
 }
@@ -269,9 +267,8 @@ absl::StatusOr<ClusterSpec> FromFlagOrFile(const std::string& flag) {
   if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(flag), "{")) {
     return ClusterSpec::FromJson(flag);
   }
-  const absl::StatusOr<std::string> text = ReadSpecFile(flag);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<ClusterSpec> cluster = ClusterSpec::FromJson(*text);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto text, ReadSpecFile(flag));
+  absl::StatusOr<ClusterSpec> cluster = ClusterSpec::FromJson(text);
   if (!cluster.ok()) {
     return Within(absl::StrCat("\"", flag, "\""), cluster.status());
   }
@@ -441,11 +438,9 @@ std::string CanonicalAddress(HostPort address) {
 }  // namespace
 
 absl::StatusOr<ClusterSpec> ClusterSpec::FromJson(absl::string_view json) {
-  const absl::StatusOr<Struct> object = ParseJson(json);
-  if (!object.ok()) return object.status();
-  absl::StatusOr<Jobs> jobs = ParseJobs(*object);
-  if (!jobs.ok()) return jobs.status();
-  return Make(*std::move(jobs));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto object, ParseJson(json));
+  HOLDFAST_ASSIGN_OR_RETURN(auto jobs, ParseJobs(object));
+  return Make(std::move(jobs));
 }
 
 absl::StatusOr<ClusterSpec> ClusterSpec::FromHosts(
@@ -542,8 +537,7 @@ uint32_t ClusterSpec::num_ps() const {
 }
 
 absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
-  const absl::Status known = CheckJobName(task.job);
-  if (!known.ok()) return known;
+  HOLDFAST_RETURN_IF_ERROR(CheckJobName(task.job));
   if (task.job == kEvaluatorJob) return absl::OkStatus();
   const auto job = jobs_.find(task.job);
   if (job == jobs_.end()) {
@@ -563,8 +557,7 @@ absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
 }
 
 absl::StatusOr<std::string> ClusterSpec::Address(const TaskId& task) const {
-  const absl::Status status = CheckTask(task);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckTask(task));
   const auto job = jobs_.find(task.job);
   if (job == jobs_.end() || job->second.count(task.index) == 0) {
     return Error(absl::StrCat("the cluster does not list ", task.ToString()));
@@ -574,9 +567,8 @@ absl::StatusOr<std::string> ClusterSpec::Address(const TaskId& task) const {
 
 absl::Status ClusterSpec::CheckPsAreLocal() const {
   for (const auto& [index, address] : jobs_.at(kPsJob)) {
-    const absl::StatusOr<HostPort> parts = ParseHostPort(address);
-    if (!parts.ok()) return parts.status();
-    if (IsLoopback(parts->host)) continue;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto parts, ParseHostPort(address));
+    if (IsLoopback(parts.host)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(TaskId{kPsJob, index}.ToString(), " is at ", address,
                      ", which is not this machine"));
@@ -585,8 +577,7 @@ absl::Status ClusterSpec::CheckPsAreLocal() const {
 }
 
 absl::StatusOr<uint32_t> ClusterSpec::ReplicaIndex(const TaskId& task) const {
-  const absl::Status status = CheckTask(task);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckTask(task));
   // The replicas are sorted by TaskId, too: "chief" < "worker".
   const auto it = std::lower_bound(replicas_.begin(), replicas_.end(), task);
   if (it == replicas_.end() || *it != task) {
@@ -659,17 +650,15 @@ absl::StatusOr<ClusterSpec> ResolveCluster(const ClusterFlags& flags,
 
 absl::StatusOr<ResolvedTask> ResolveTask(const ClusterFlags& flags,
                                          absl::string_view tf_config) {
-  absl::StatusOr<ClusterSpec> cluster = ResolveCluster(flags, tf_config);
-  if (!cluster.ok()) return cluster.status();
-  absl::StatusOr<Named> task = NamedTask(flags, tf_config);
-  if (!task.ok()) return task.status();
-  const absl::Status status = cluster->CheckTask(task->task);
+  HOLDFAST_ASSIGN_OR_RETURN(auto cluster, ResolveCluster(flags, tf_config));
+  HOLDFAST_ASSIGN_OR_RETURN(auto task, NamedTask(flags, tf_config));
+  const absl::Status status = cluster.CheckTask(task.task);
   if (!status.ok()) {
     return Error(absl::StrCat(
-        task->origin, ": ", status.message(),
-        task->is_master ? " (\"master\" is another name of \"chief\")" : ""));
+        task.origin, ": ", status.message(),
+        task.is_master ? " (\"master\" is another name of \"chief\")" : ""));
   }
-  return ResolvedTask{*std::move(cluster), std::move(task->task)};
+  return ResolvedTask{std::move(cluster), std::move(task.task)};
 }
 
 }  // namespace holdfast

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -159,9 +160,7 @@ absl::StatusOr<Replicas> ResolveConsistency(const ConsistencyFields& fields,
   result.to_aggregate = sync.has_replicas_to_aggregate()
                             ? sync.replicas_to_aggregate()
                             : result.total;
-  if (absl::Status status = CheckSynchronous(result); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckSynchronous(result));
   return result;
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/base/validate.h"
 #include "common/job/job_data_rules.h"
 #include "common/job/job_model_rules.h"
@@ -290,9 +291,7 @@ absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat(filename, ":", Describe(error, text)));
   }
-  if (absl::Status valid = CheckRules(job, filename, places); !valid.ok()) {
-    return valid;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckRules(job, filename, places));
   ResolveData(filename, job.mutable_data());
   return job;
 }

@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/declaration_change.h"
 #include "proto/job.pb.h"
 
@@ -134,22 +135,20 @@ absl::StatusOr<ResumedDeclaration> ResumeDeclaration(
 absl::Status CompareJobFiles(const proto::Declaration& stands,
                              const std::string& job_file) {
   if (!stands.has_job()) return absl::OkStatus();
-  const auto before = ParseJob(stands.job().job_file());
-  if (!before.ok()) return before.status();
-  const auto now = ParseJob(job_file);
-  if (!now.ok()) return now.status();
-  return Compare(*before, *now, stands.examples());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto before,
+                            ParseJob(stands.job().job_file()));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto now, ParseJob(job_file));
+  return Compare(before, now, stands.examples());
 }
 
 absl::Status CompareWrittenJobFile(const proto::Declaration& stands,
                                    const proto::Job& job) {
   if (!stands.has_job()) return absl::OkStatus();
-  auto before = ParseJob(stands.job().job_file());
-  if (!before.ok()) return before.status();
-  before->clear_data();
+  HOLDFAST_ASSIGN_OR_RETURN(auto before, ParseJob(stands.job().job_file()));
+  before.clear_data();
   proto::Job now = job;
   now.clear_data();
-  return Compare(*before, now, stands.examples());
+  return Compare(before, now, stands.examples());
 }
 
 }  // namespace holdfast

@@ -28,6 +28,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -344,12 +345,10 @@ class HttpServer::Impl::Connection
 
 absl::Status HttpServer::Impl::Start() {
   if (options_.tls.has_value()) {
-    absl::StatusOr<Tls::Pem> pem = options_.tls->pem();
-    if (!pem.ok()) return pem.status();
-    auto tls = MakeContext(*pem);
-    if (!tls.ok()) return tls.status();
-    pem_ = *std::move(pem);
-    tls_ = *std::move(tls);
+    HOLDFAST_ASSIGN_OR_RETURN(auto pem, options_.tls->pem());
+    HOLDFAST_ASSIGN_OR_RETURN(auto tls, MakeContext(pem));
+    pem_ = std::move(pem);
+    tls_ = std::move(tls);
   }
   error_code error;
   if (options_.everywhere) {
@@ -447,7 +446,7 @@ HttpServer::Answer HttpServer::Impl::AnswerTo(const absl::Status& admitted,
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const Options& options, Pages pages) {
   auto impl = std::make_unique<Impl>(options, std::move(pages));
-  if (absl::Status status = impl->Start(); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

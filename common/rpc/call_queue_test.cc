@@ -10,8 +10,8 @@
 #include "common/rpc/call_threads.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
-#include "common/rpc/fake_ps.h"
 #include "common/rpc/message_bytes.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 

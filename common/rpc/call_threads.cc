@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/time/time.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -19,11 +20,9 @@ constexpr int kMany = 16;
 
 absl::StatusOr<std::unique_ptr<CallThreads>> CallThreads::Start(
     CallQueue* queue, int threads, const std::string& name) {
-  absl::StatusOr<std::unique_ptr<StallDetector>> stall =
-      StallDetector::Create();
-  if (!stall.ok()) return stall.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto stall, StallDetector::Create());
   auto started =
-      absl::WrapUnique(new CallThreads(queue, threads, *std::move(stall)));
+      absl::WrapUnique(new CallThreads(queue, threads, std::move(stall)));
   for (std::thread& thread : started->threads_) {
     pthread_setname_np(thread.native_handle(), name.c_str());
   }

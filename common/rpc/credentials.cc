@@ -29,6 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -237,9 +238,8 @@ struct Files {
                                          kAuthorities, &files.authorities),
                                      {kOwn, &files.own},
                                      {kKey, &files.key}}) {
-      absl::StatusOr<std::string> read = ReadFile(folder + name);
-      if (!read.ok()) return read.status();
-      *text = *std::move(read);
+      HOLDFAST_ASSIGN_OR_RETURN(auto read, ReadFile(folder + name));
+      *text = std::move(read);
     }
     return files;
   }
@@ -247,22 +247,22 @@ struct Files {
   // Checks that the files fit together, and returns whose they are.
   absl::StatusOr<Identity> Check() const {
     const std::string own_path = folder + kOwn;
-    const auto trusted = ParseCertificates(folder + kAuthorities, authorities);
-    if (!trusted.ok()) return trusted.status();
-    const auto chain = ParseCertificates(own_path, own);
-    if (!chain.ok()) return chain.status();
-    const auto private_key = ParseKey(folder + kKey, key);
-    if (!private_key.ok()) return private_key.status();
-    X509* const first = chain->front().get();
-    if (X509_check_private_key(first, private_key->get()) != 1) {
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto trusted,
+        ParseCertificates(folder + kAuthorities, authorities));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto chain,
+                              ParseCertificates(own_path, own));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto private_key,
+                              ParseKey(folder + kKey, key));
+    X509* const first = chain.front().get();
+    if (X509_check_private_key(first, private_key.get()) != 1) {
       return WrongFile(folder + kKey,
                        absl::StrCat("is not the key of ", own_path));
     }
     absl::StatusOr<Identity> identity = IdentityOf(*first, own_path);
     if (!identity.ok()) return identity;
-    absl::Status status =
-        CheckSigned(*chain, *trusted, own_path, folder + kAuthorities);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        CheckSigned(chain, trusted, own_path, folder + kAuthorities));
     return identity;
   }
 
@@ -315,12 +315,11 @@ class MemoryFile {
 // together.
 struct MemoryFiles {
   static absl::StatusOr<MemoryFiles> Make(const Files& files) {
-    absl::StatusOr<MemoryFile> authorities =
-        MemoryFile::Make(files.authorities);
-    if (!authorities.ok()) return authorities.status();
-    absl::StatusOr<MemoryFile> own = MemoryFile::Make(files.own + files.key);
-    if (!own.ok()) return own.status();
-    return MemoryFiles{*std::move(authorities), *std::move(own)};
+    HOLDFAST_ASSIGN_OR_RETURN(auto authorities,
+                              MemoryFile::Make(files.authorities));
+    HOLDFAST_ASSIGN_OR_RETURN(auto own,
+                              MemoryFile::Make(files.own + files.key));
+    return MemoryFiles{std::move(authorities), std::move(own)};
   }
 
   MemoryFile authorities;
@@ -378,17 +377,15 @@ struct Credentials::Impl {
 
   absl::Status Take(const Files& files) {
     if (files == known) return absl::OkStatus();
-    const absl::StatusOr<Identity> whose = files.Check();
-    if (!whose.ok()) return whose.status();
-    if (!(*whose == identity)) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto whose, files.Check());
+    if (!(whose == identity)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(files.folder, Files::kOwn, ": names ", whose->ToUri(),
+          absl::StrCat(files.folder, Files::kOwn, ": names ", whose.ToUri(),
                        ", but the one in use names ", identity.ToUri()));
     }
-    const absl::StatusOr<MemoryFiles> next = MemoryFiles::Make(files);
-    if (!next.ok()) return next.status();
-    in_use.own.Become(next->own);
-    in_use.authorities.Become(next->authorities);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto next, MemoryFiles::Make(files));
+    in_use.own.Become(next.own);
+    in_use.authorities.Become(next.authorities);
     known = files;
     LOG(INFO) << files.folder << ": new certificates are in use";
     return absl::OkStatus();
@@ -408,14 +405,11 @@ struct Credentials::Impl {
 };
 
 absl::StatusOr<Credentials> Credentials::FromFolder(const std::string& folder) {
-  absl::StatusOr<Files> files = Files::Read(folder);
-  if (!files.ok()) return files.status();
-  absl::StatusOr<Identity> identity = files->Check();
-  if (!identity.ok()) return identity.status();
-  absl::StatusOr<MemoryFiles> memory = MemoryFiles::Make(*files);
-  if (!memory.ok()) return memory.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto files, Files::Read(folder));
+  HOLDFAST_ASSIGN_OR_RETURN(auto identity, files.Check());
+  HOLDFAST_ASSIGN_OR_RETURN(auto memory, MemoryFiles::Make(files));
   return Credentials(std::make_shared<Impl>(
-      *std::move(identity), *std::move(files), *std::move(memory)));
+      std::move(identity), std::move(files), std::move(memory)));
 }
 
 const Identity& Credentials::identity() const { return impl_->identity; }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/identity.h"
 
 namespace holdfast {
@@ -31,14 +32,13 @@ absl::Status CheckOperator(const std::string& training,
         uris.empty() ? "the certificate has no identity (holdfast://...)"
                      : "the certificate has more than one identity");
   }
-  const absl::StatusOr<Identity> peer = ParseIdentity(uris[0]);
-  if (!peer.ok()) return peer.status();
-  if (peer->training != training) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto peer, ParseIdentity(uris[0]));
+  if (peer.training != training) {
     return absl::UnauthenticatedError(
         absl::StrCat("this task belongs to the training \"", training,
                      "\", not to that of ", uris[0]));
   }
-  if (peer->task.job == kOperatorJob) return absl::OkStatus();
+  if (peer.task.job == kOperatorJob) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       uris[0],
       " may not read this port: use the certificate of an operator, "
@@ -52,11 +52,9 @@ HttpServer::Tls HttpsForOperators(const Credentials& credentials) {
   // The captured copy of the credentials keeps the files alive.
   tls.pem = [credentials]() -> absl::StatusOr<HttpServer::Tls::Pem> {
     const Credentials::Paths paths = credentials.paths();
-    absl::StatusOr<std::string> authorities = ReadAll(paths.authorities);
-    if (!authorities.ok()) return authorities.status();
-    absl::StatusOr<std::string> own = ReadAll(paths.own);
-    if (!own.ok()) return own.status();
-    return HttpServer::Tls::Pem{*std::move(authorities), *std::move(own)};
+    HOLDFAST_ASSIGN_OR_RETURN(auto authorities, ReadAll(paths.authorities));
+    HOLDFAST_ASSIGN_OR_RETURN(auto own, ReadAll(paths.own));
+    return HttpServer::Tls::Pem{std::move(authorities), std::move(own)};
   };
   tls.admit =
       [training = credentials.identity().training](const x509_st& certificate) {

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/nonce.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/process/json_log.h"
 #include "common/process/process_name.h"
@@ -84,9 +85,7 @@ struct Session::Rpc {
     // poll every 5 s.
     context.set_wait_for_ready(true);
     grpc::ByteBuffer bytes;
-    if (absl::Status status = ToBytes(request, &bytes); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(ToBytes(request, &bytes));
     {
       absl::MutexLock lock(&mutex);
       if (cancelled) return absl::CancelledError("the session is closed");
@@ -130,9 +129,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(Options options) {
   auto rpc = std::make_unique<Rpc>(options);
   auto session =
       absl::WrapUnique(new Session(std::move(options), std::move(rpc)));
-  if (absl::Status status = session->RegisterFirst(); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(session->RegisterFirst());
   session->thread_ =
       std::thread([session = session.get()] { session->RenewUntilStopped(); });
   return session;
@@ -253,9 +250,8 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
   request.set_waited_ms(
       absl::ToInt64Milliseconds(begun - waits_since_.value_or(begun)));
   proto::RegisterResponse response;
-  const absl::Status status =
-      rpc_->Call("Register", request, deadline, &response);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      rpc_->Call("Register", request, deadline, &response));
   if (response.incarnation() == 0) {
     if (!waits_since_.has_value()) waits_since_ = begun;
     *waiting_for = response.waiting_for();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/random/random.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/backoff.h"
 #include "glog/logging.h"
 
@@ -138,9 +139,8 @@ absl::StatusOr<ClockReading> TraceReporter::Compare() {
   return CompareClocks(
       *options_.clock, options_.questions, [&]() -> absl::StatusOr<absl::Time> {
         proto::ReportTraceResponse response;
-        const absl::Status status =
-            options_.call(request, SteadyNow() + kQuestionTimeout, &response);
-        if (!status.ok()) return status;
+        HOLDFAST_RETURN_IF_ERROR(
+            options_.call(request, SteadyNow() + kQuestionTimeout, &response));
         return FromTraceNanos(response.time_ns());
       });
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -138,13 +139,13 @@ absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
     if (file == files.end()) {
       // Creating a file is fast and takes no memory: none of its pages is
       // touched here.
-      auto made = SealedFile::Create(
-          absl::StrCat("holdfast-", name),
-          std::max(file_bytes, RoundUp(size, kHugePageBytes)),
-          SealedFile::Writers::kOwner);
-      if (!made.ok()) return made.status();
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto made, SealedFile::Create(
+                         absl::StrCat("holdfast-", name),
+                         std::max(file_bytes, RoundUp(size, kHugePageBytes)),
+                         SealedFile::Writers::kOwner));
       File fresh;
-      fresh.memory = *std::move(made);
+      fresh.memory = std::move(made);
       fresh.back = fresh.memory->size();
       by_address.emplace(reinterpret_cast<uintptr_t>(fresh.memory->data()),
                          files.size());
@@ -203,9 +204,8 @@ absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
     piece = state_->TakeSpare(size);
   }
   if (piece == nullptr) {
-    const absl::StatusOr<char*> fresh = state_->TakeFresh(size);
-    if (!fresh.ok()) return fresh.status();
-    piece = *fresh;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto fresh, state_->TakeFresh(size));
+    piece = fresh;
   }
   return state_->Refer(piece, size, state_);
 }

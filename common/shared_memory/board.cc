@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/shared_memory/board.h"
 
+#include "common/base/status_macros.h"
+
 namespace holdfast {
 namespace {
 
@@ -35,11 +37,11 @@ std::atomic<uint64_t>* Words(char* data) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoanMaker>> LoanMaker::Create() {
-  auto file = SealedFile::Create("holdfast-board", kBoardBytes,
-                                 SealedFile::Writers::kAll);
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto file,
+                            SealedFile::Create("holdfast-board", kBoardBytes,
+                                               SealedFile::Writers::kAll));
   auto maker = std::unique_ptr<LoanMaker>(new LoanMaker);
-  maker->file_ = *std::move(file);
+  maker->file_ = std::move(file);
   maker->words_ = Words(maker->file_->data());
   absl::MutexLock lock(&maker->mutex_);
   maker->slots_.resize(kBoardSlots);
@@ -104,10 +106,10 @@ void LoanMaker::Forget(LoanId loan) {
 }
 
 absl::StatusOr<std::unique_ptr<LoanTaker>> LoanTaker::Map(const UniqueFd& fd) {
-  auto file = PeerFile::Map(fd, kBoardBytes, PeerFile::Access::kReadWrite);
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto file, PeerFile::Map(fd, kBoardBytes, PeerFile::Access::kReadWrite));
   auto taker = std::unique_ptr<LoanTaker>(new LoanTaker);
-  taker->file_ = *std::move(file);
+  taker->file_ = std::move(file);
   taker->words_ = Words(taker->file_->data());
   return taker;
 }

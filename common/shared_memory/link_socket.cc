@@ -26,6 +26,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/clock.h"
 #include "common/base/nonce.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -212,9 +213,7 @@ absl::StatusOr<uid_t> LinkSocket::PeerUid() const {
 }
 
 absl::Status LinkSocket::Send(const LinkMessage& message) {
-  if (absl::Status status = CheckWellFormed(message); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckWellFormed(message));
   Packet packet = {};
   std::memcpy(packet.magic, kMagic, sizeof(kMagic));
   packet.kind = static_cast<uint32_t>(message.kind);
@@ -307,18 +306,15 @@ absl::StatusOr<std::optional<LinkMessage>> LinkSocket::TryReceive() {
     message.secret.assign(packet.secret, sizeof(packet.secret));
   }
   if (!fds.empty()) message.fd = std::move(fds[0]);
-  if (absl::Status status = CheckWellFormed(message); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckWellFormed(message));
   return message;
 }
 
 absl::StatusOr<LinkMessage> LinkSocket::Receive(absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   while (true) {
-    auto received = TryReceive();
-    if (!received.ok()) return received.status();
-    if (received->has_value()) return **std::move(received);
+    HOLDFAST_ASSIGN_OR_RETURN(auto received, TryReceive());
+    if (received.has_value()) return *std::move(received);
     const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
@@ -360,9 +356,7 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
       return error("mkdir");
     }
-    if (absl::Status status = CheckIsOursAlone(folder); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckIsOursAlone(folder));
   }
 
   SocketAddress address;

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/trace/trace_testing.h"
+#include "common/trace/testing/trace_testing.h"
 
 namespace holdfast {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/trace/trace_testing.h"
+#include "common/trace/testing/trace_testing.h"
 
 namespace holdfast {
 namespace {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "examples/cuda_model/gelu.h"
 
 namespace holdfast_examples {
@@ -101,14 +102,16 @@ absl::StatusOr<BatchResult> GeluClassifier::Forward(
     // A vector is uploaded as a matrix of one row.
     const int64_t rows =
         variables_[v].shape_size() > 1 ? variables_[v].shape(0) : 1;
-    const auto uploaded = backend_->Upload(
-        parameters[v], rows, parameters[v].size() / rows, &value_buffers_[v]);
-    if (!uploaded.ok()) return uploaded.status();
-    values_[v] = *uploaded;
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto uploaded,
+        backend_->Upload(parameters[v], rows, parameters[v].size() / rows,
+                         &value_buffers_[v]));
+    values_[v] = uploaded;
   }
-  const auto x = backend_->Upload(batch.inputs, examples, inputs_, &x_buffer_);
-  if (!x.ok()) return x.status();
-  x_ = *x;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto x,
+      backend_->Upload(batch.inputs, examples, inputs_, &x_buffer_));
+  x_ = x;
   status.Update(Reserve(examples, hidden_units_, &a_buffer_, &a_));
   status.Update(Reserve(examples, hidden_units_, &h_buffer_, &h_));
   status.Update(Reserve(examples, classes_, &z_buffer_, &z_));

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast_examples {
 namespace {
@@ -84,10 +85,8 @@ TanhClassifier::TanhClassifier(int64_t inputs, int64_t hidden, int64_t classes)
 
 absl::StatusOr<BatchResult> TanhClassifier::Forward(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  absl::Status status = holdfast::CheckParameters(variables_, parameters);
-  if (!status.ok()) return status;
-  status = holdfast::CheckBatch(batch, inputs_, classes_);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(holdfast::CheckParameters(variables_, parameters));
+  HOLDFAST_RETURN_IF_ERROR(holdfast::CheckBatch(batch, inputs_, classes_));
 
   BatchResult result;
   result.examples = batch.size();

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/input/id_bags.h"
 
 namespace holdfast_examples {
@@ -97,11 +98,10 @@ MatrixFactorization::MatrixFactorization(int64_t factors,
 
 absl::StatusOr<BatchResult> MatrixFactorization::Forward(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  absl::Status status = holdfast::CheckParameters(variables_, parameters);
-  if (!status.ok()) return status;
-  status = holdfast::CheckBatch(batch, /*example_size=*/0, /*num_classes=*/0,
-                                /*num_targets=*/1);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(holdfast::CheckParameters(variables_, parameters));
+  HOLDFAST_RETURN_IF_ERROR(holdfast::CheckBatch(batch, /*example_size=*/0,
+                                                /*num_classes=*/0,
+                                                /*num_targets=*/1));
   if (batch.bags == nullptr || batch.rows.size() != kNumTables) {
     return absl::InvalidArgumentError("the batch has no rows");
   }

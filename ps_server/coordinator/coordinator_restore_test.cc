@@ -9,7 +9,7 @@
 #include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
 namespace {

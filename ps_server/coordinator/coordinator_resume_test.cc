@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/coordinator_testing.h"
 #include "ps_server/coordinator/events.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
 namespace {

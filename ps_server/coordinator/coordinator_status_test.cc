@@ -11,8 +11,8 @@
 #include "common/process/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator_testing.h"
 #include "ps_server/coordinator/job_declaration.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
 namespace {

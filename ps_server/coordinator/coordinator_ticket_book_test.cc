@@ -14,7 +14,7 @@
 #include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
 namespace {

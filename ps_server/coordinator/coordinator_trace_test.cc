@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "proto/trace.pb.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
 namespace {

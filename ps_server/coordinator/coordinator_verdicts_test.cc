@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/testing/coordinator_testing.h"
 #include "ps_server/protocol/push_id.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/protocol/request.h"

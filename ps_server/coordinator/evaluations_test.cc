@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

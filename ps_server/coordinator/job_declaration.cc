@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/consistency_rules.h"
 #include "common/job/declaration_change.h"
 #include "common/job/given_values.h"
@@ -89,11 +90,10 @@ absl::Status CheckTables(const proto::Declaration& declaration,
       return error("optimizer ", table.optimizer(), " of ",
                    declaration.optimizers_size());
     }
-    const absl::Status status =
+    HOLDFAST_RETURN_IF_ERROR(
         EmbeddingTable::Create(table, declaration.optimizers(table.optimizer()),
                                EmbeddingTable::Options())
-            .status();
-    if (!status.ok()) return status;
+            .status());
   }
   return absl::OkStatus();
 }
@@ -174,24 +174,19 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
     }
   }
 
-  if (absl::Status status = CheckTables(resolved, &names); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CheckEvaluation(resolved, has_archive_);
-      !status.ok()) {
-    return status;
-  }
-  const absl::StatusOr<Replicas> replicas =
-      ResolveConsistency(ConsistencyFieldsOf(resolved), num_workers_);
-  if (!replicas.ok()) return replicas.status();
-  FillIn(*replicas, resolved.mutable_consistency());
-  FillIn(*replicas, resolved.mutable_lost_workers());
-  resolved.set_examples(replicas->examples);
-  resolved.set_num_workers(replicas->total);
-  const absl::StatusOr<uint64_t> tickets = ResolveTickets(
-      *replicas, resolved.total_steps(), resolved.total_tickets());
-  if (!tickets.ok()) return tickets.status();
-  resolved.set_total_tickets(*tickets);
+  HOLDFAST_RETURN_IF_ERROR(CheckTables(resolved, &names));
+  HOLDFAST_RETURN_IF_ERROR(CheckEvaluation(resolved, has_archive_));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto replicas,
+      ResolveConsistency(ConsistencyFieldsOf(resolved), num_workers_));
+  FillIn(replicas, resolved.mutable_consistency());
+  FillIn(replicas, resolved.mutable_lost_workers());
+  resolved.set_examples(replicas.examples);
+  resolved.set_num_workers(replicas.total);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto tickets,
+                            ResolveTickets(replicas, resolved.total_steps(),
+                                           resolved.total_tickets()));
+  resolved.set_total_tickets(tickets);
   // A row stores its step in 40 bits.
   const uint64_t versions =
       std::max(resolved.total_steps(), resolved.total_tickets());
@@ -213,10 +208,8 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
 }
 
 absl::Status JobDeclaration::Set(const proto::Declaration& complete) {
-  absl::StatusOr<std::vector<proto::Slice>> slices =
-      PlaceVariables(complete, num_ps_);
-  if (!slices.ok()) return slices.status();
-  slices_ = *std::move(slices);
+  HOLDFAST_ASSIGN_OR_RETURN(auto slices, PlaceVariables(complete, num_ps_));
+  slices_ = std::move(slices);
   declaration_ = complete;
   return absl::OkStatus();
 }
@@ -230,19 +223,16 @@ absl::StatusOr<std::vector<std::string>> JobDeclaration::Resume(
         "the job file differs from the one that the job began with, which is "
         "not in the checkpoint, so they cannot be compared");
   }
-  absl::StatusOr<ResumedDeclaration> resumed =
-      ResumeDeclaration(*declaration_, complete, at);
-  if (!resumed.ok()) return resumed.status();
-  if (absl::Status status = Set(resumed->declaration); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_ASSIGN_OR_RETURN(auto resumed,
+                            ResumeDeclaration(*declaration_, complete, at));
+  HOLDFAST_RETURN_IF_ERROR(Set(resumed.declaration));
   if (other_file) job_file_ = *offered_;
-  if (resumed->changes.empty() && !other_file) {
+  if (resumed.changes.empty() && !other_file) {
     Settle();
   } else {
     standing_ = Standing::kChanged;
   }
-  return std::move(resumed->changes);
+  return std::move(resumed.changes);
 }
 
 bool JobDeclaration::IsOfSameFile(const proto::Declaration& complete) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/request.h"
@@ -180,7 +181,7 @@ absl::Status Members::CheckCluster(
                      request.protocol_version(), ", /job:ps/task:0 speaks ",
                      kProtocolVersion));
   }
-  if (absl::Status status = CheckTask(task); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckTask(task));
   for (const std::string* text :
        {&request.process(), &request.address(), &request.job_digest(),
         &request.data_digest()}) {
@@ -212,9 +213,7 @@ absl::StatusOr<std::string> Members::FindObstacle(
     return absl::StrCat("the declaration by ", Describe(WorkerOfReplica(0)),
                         ", which says whether others may join");
   }
-  if (absl::Status status = CheckCluster(task, request); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckCluster(task, request));
   if (task.job != kPsJob && !declared_->refusal().ok()) {
     return declared_->refusal();
   }

@@ -8,7 +8,7 @@
 #include "common/rpc/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -49,9 +50,7 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
         absl::StrCat(push.ToString(), " is of step ", number.value(),
                      ", the open step is ", step_->number().value()));
   }
-  if (absl::Status status = verdicts.CheckInWindow(push); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(verdicts.CheckInWindow(push));
   if (request.seat() >= step_->num_seats() ||
       step_->OwnerOf(request.seat()) != replica) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -68,9 +67,7 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
   if (step_->Find(request.seat()) != nullptr) return proto::DUPLICATE;
   // The step has its N offers, or the job has made all its steps.
   if (step_->full() || sealed) return proto::STALE;
-  if (absl::Status held = verdicts.CheckHeld(request, push); !held.ok()) {
-    return held;
-  }
+  HOLDFAST_RETURN_IF_ERROR(verdicts.CheckHeld(request, push));
   SeatOffer offer;
   offer.push = push;
   offer.examples = request.examples();

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/tensor/shape.h"
 
@@ -147,9 +148,7 @@ absl::StatusOr<std::vector<proto::Slice>> PlaceVariables(
   }
   Cutter cutter(declaration, num_ps);
   for (const proto::Variable& variable : declaration.variables()) {
-    if (absl::Status status = cutter.Cut(variable); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(cutter.Cut(variable));
   }
   std::vector<proto::Slice> slices = cutter.Take();
   switch (declaration.placement()) {

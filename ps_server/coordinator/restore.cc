@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/row_bucket.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/memory_plan.h"
@@ -191,17 +192,17 @@ absl::Status Restore::TakeSlotsOver() {
   if (from_.has_name() || !job_->options.warm_slots_from.has_value()) {
     return absl::OkStatus();
   }
-  const auto plan =
-      PlanWarmSlots(*job_->declared, *job_->options.warm_slots_from);
-  if (!plan.ok()) return plan.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto plan,
+      PlanWarmSlots(*job_->declared, *job_->options.warm_slots_from));
   from_.mutable_position()->mutable_updates_before()->Assign(
-      plan->updates_before.begin(), plan->updates_before.end());
+      plan.updates_before.begin(), plan.updates_before.end());
   LOG(INFO) << "warm start from " << job_->options.warm_start << ": "
-            << plan->taken.size() << " of "
-            << plan->taken.size() + plan->anew.size()
+            << plan.taken.size() << " of "
+            << plan.taken.size() + plan.anew.size()
             << " variables keep their optimizer slots"
-            << (plan->anew.empty() ? "" : "; these start with new slots: ")
-            << absl::StrJoin(plan->anew, ", ");
+            << (plan.anew.empty() ? "" : "; these start with new slots: ")
+            << absl::StrJoin(plan.anew, ", ");
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "ps_server/coordinator/step.h"
 
 namespace holdfast {
@@ -62,9 +63,7 @@ absl::Status TicketBook::CheckMayTake(const proto::TakeTicketRequest& request,
     return absl::InvalidArgumentError(
         absl::StrCat(push.ToString(), " is over: it had its ticket"));
   }
-  if (absl::Status status = verdicts.CheckInWindow(push); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(verdicts.CheckInWindow(push));
   const Worker& worker = workers_.at(push.from.worker);
   const std::vector<const Parked::Call*> waiting =
       parked_.Between(FirstOf(push.from), LastOf(push.from));

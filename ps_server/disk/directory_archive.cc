@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/disk/rest.h"
@@ -195,9 +196,8 @@ absl::StatusOr<DirectoryArchive::FolderNames> DirectoryArchive::WithNeeded(
     stay.insert(FolderName(name));
     // Only tables have chains.
     if (declaration.tables().empty()) continue;
-    const auto needs = NeedsOf(directory, name);
-    if (!needs.ok()) return needs.status();
-    stay.insert(needs->begin(), needs->end());
+    HOLDFAST_ASSIGN_OR_RETURN(const auto needs, NeedsOf(directory, name));
+    stay.insert(needs.begin(), needs.end());
   }
   return stay;
 }
@@ -216,39 +216,37 @@ void DirectoryArchive::ForgetOthersNeeds(const proto::Journal& journal) {
 }
 
 absl::Status DirectoryArchive::RemoveOfBest() {
-  const auto journal = ReadOwnJournal();
-  if (!journal.ok()) return journal.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto journal, ReadOwnJournal());
   const CheckpointDirectory best = directory_.Best();
   const auto names = best.List();
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
-  const proto::Journal known = journal->value_or(proto::Journal());
-  const auto stay = WithNeeded(best, known.best(), known.declaration());
-  if (!stay.ok()) return stay.status();
+  const proto::Journal known = journal.value_or(proto::Journal());
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto stay, WithNeeded(best, known.best(), known.declaration()));
   absl::Status result;
   for (const proto::CheckpointName& name : *names) {
-    if (stay->count(FolderName(name)) == 0) result.Update(best.Remove(name));
+    if (stay.count(FolderName(name)) == 0) result.Update(best.Remove(name));
   }
   return result;
 }
 
 absl::Status DirectoryArchive::Remove(
     const std::optional<proto::CheckpointName>& under_way) {
-  const auto journal = ReadOwnJournal();
-  if (!journal.ok()) return journal.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto journal, ReadOwnJournal());
   absl::Status result = MoveAside();
-  const auto names = directory_.List();
-  if (!names.ok()) return names.status();
-  const proto::Journal known = journal->value_or(proto::Journal());
+  HOLDFAST_ASSIGN_OR_RETURN(const auto names, directory_.List());
+  const proto::Journal known = journal.value_or(proto::Journal());
   ForgetOthersNeeds(known);
-  auto stay = WithNeeded(directory_, known.checkpoints(), known.declaration());
-  if (!stay.ok()) return stay.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto stay,
+      WithNeeded(directory_, known.checkpoints(), known.declaration()));
   // The checkpoint in progress needs the last durable one, and what that needs.
-  if (under_way.has_value()) stay->insert(FolderName(*under_way));
-  for (const auto& name : to_set_aside_) stay->insert(FolderName(name));
-  for (const proto::CheckpointName& name : *names) {
+  if (under_way.has_value()) stay.insert(FolderName(*under_way));
+  for (const auto& name : to_set_aside_) stay.insert(FolderName(name));
+  for (const proto::CheckpointName& name : names) {
     // A checkpoint that cannot be removed does not keep the others.
-    if (stay->count(FolderName(name)) == 0) {
+    if (stay.count(FolderName(name)) == 0) {
       result.Update(directory_.Remove(name));
     }
   }

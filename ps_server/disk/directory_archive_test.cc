@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/disk/testing.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/disk/testing/disk_testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 #include "glog/logging.h"
 #include "ps_server/disk/load_tables.h"
@@ -53,14 +54,12 @@ absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
                        const Reading& reading, DenseStore* store) {
   const StoredSlice& slice = store->slices()[i];
   for (size_t c = 0; c < slice.num_chunks(); ++c) {
-    absl::Status status = reading.go_on();
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(reading.go_on());
     float* const chunk = slot == 0 ? store->ValuesToLoad(i, c)
                                    : store->SlotToLoad(i, slot - 1, c);
-    status = reader->Read(slice.variable.name(), slot,
-                          slice.begin + c * kChunkElements,
-                          absl::MakeSpan(chunk, slice.chunk_size(c)));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(reader->Read(
+        slice.variable.name(), slot, slice.begin + c * kChunkElements,
+        absl::MakeSpan(chunk, slice.chunk_size(c))));
     *reading.done += slice.chunk_size(c) * sizeof(float);
   }
   return absl::OkStatus();
@@ -86,8 +85,7 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
     if (!status.ok()) return status;
   }
   for (const auto& table : state->tables) {
-    absl::Status status = ResumeTable(reader, folder, reading, table.get());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(ResumeTable(reader, folder, reading, table.get()));
   }
   store->SetVersion(GlobalStep(reader->manifest().name().step()));
   return absl::OkStatus();
@@ -119,9 +117,9 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
   }
   absl::flat_hash_set<std::string> with_their_slots;
   if (with_slots) {
-    const auto plan = PlanWarmSlots(declaration, reader->manifest());
-    if (!plan.ok()) return plan.status();
-    with_their_slots.insert(plan->taken.begin(), plan->taken.end());
+    HOLDFAST_ASSIGN_OR_RETURN(const auto plan,
+                              PlanWarmSlots(declaration, reader->manifest()));
+    with_their_slots.insert(plan.taken.begin(), plan.taken.end());
   }
   const auto slots_to_read = [&](size_t i) -> uint32_t {
     const std::string& name = store->slices()[i].variable.name();
@@ -149,10 +147,9 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
   }
   for (const auto& table : state->tables) {
     if (!HasTable(*reader, table->declared())) continue;
-    absl::Status status = WarmStartTable(
+    HOLDFAST_RETURN_IF_ERROR(WarmStartTable(
         reader, folder, with_their_slots.contains(table->declared().name()),
-        reading, table.get());
-    if (!status.ok()) return status;
+        reading, table.get()));
   }
   LOG(INFO) << "warm start from " << folder << ": " << warm << " of " << all
             << " variables and tables were taken from there"
@@ -228,17 +225,17 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
   for (const TableSnapshot& table : snapshot.tables) {
     progress->total += table.bytes();
   }
-  auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
-  if (!writer.ok()) return writer.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto writer, DataFileWriter::Create(directory_, name, ps_, num_ps));
   const auto write =
       [&](const StoredSlice& slice, uint32_t slot,
           const std::vector<std::shared_ptr<const float>>& chunks) {
-        absl::Status status = (*writer)->Begin(slice.variable.name(), slot,
-                                               slice.begin, slice.size);
+        absl::Status status =
+            writer->Begin(slice.variable.name(), slot, slice.begin, slice.size);
         for (size_t c = 0; status.ok() && c < chunks.size(); ++c) {
           status = go_on();
           if (!status.ok()) break;
-          status = (*writer)->Append(
+          status = writer->Append(
               absl::MakeConstSpan(chunks[c].get(), slice.chunk_size(c)));
           progress->done += slice.chunk_size(c) * sizeof(float);
         }
@@ -254,10 +251,9 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
     if (!status.ok()) return status;
   }
   for (const TableSnapshot& table : snapshot.tables) {
-    absl::Status status = WriteTable(table, go_on, progress, writer->get());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(WriteTable(table, go_on, progress, writer.get()));
   }
-  return (*writer)->Finish();
+  return writer->Finish();
 }
 
 absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
@@ -319,13 +315,14 @@ absl::StatusOr<ShardState> DirectoryShardDisk::Read(const LoadOptions& options,
       variable.mutable_initializer()->mutable_zeros();
     }
   }
-  auto store = DenseStore::Create(declaration, options.slices, ps_,
-                                  options.slots_by_optimizer, options.arena);
-  if (!store.ok()) return store.status();
-  auto tables =
-      CreateTables(declaration, ps_, options.num_ps, options.table_max_bytes);
-  if (!tables.ok()) return tables.status();
-  ShardState state{*std::move(store), *std::move(tables)};
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto store,
+      DenseStore::Create(declaration, options.slices, ps_,
+                         options.slots_by_optimizer, options.arena));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto tables,
+      CreateTables(declaration, ps_, options.num_ps, options.table_max_bytes));
+  ShardState state{std::move(store), std::move(tables)};
   status = ReadCheckpoint(options, declaration, go_on, progress, &state);
   if (status.ok()) return state;
   // The directory could be read a moment ago.
@@ -338,16 +335,16 @@ absl::Status DirectoryShardDisk::ReadCheckpoint(
     GoOn go_on, Progress* progress, ShardState* state) const {
   const Reading reading{go_on, &progress->total, &progress->done};
   if (options.checkpoint.has_value()) {
-    auto reader = CheckpointReader::Open(directory_, *options.checkpoint);
-    if (!reader.ok()) return reader.status();
-    return Resume(reader->get(), directory_.Folder(*options.checkpoint),
-                  reading, state);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto reader, CheckpointReader::Open(directory_, *options.checkpoint));
+    return Resume(reader.get(), directory_.Folder(*options.checkpoint), reading,
+                  state);
   }
   if (options.warm_start.empty()) return absl::OkStatus();
-  auto reader = CheckpointReader::OpenFolder(options.warm_start,
-                                             directory_.file_system());
-  if (!reader.ok()) return reader.status();
-  return WarmStart(reader->get(), options.warm_start, options.warm_start_slots,
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto reader, CheckpointReader::OpenFolder(options.warm_start,
+                                                directory_.file_system()));
+  return WarmStart(reader.get(), options.warm_start, options.warm_start_slots,
                    declaration, reading, state);
 }
 

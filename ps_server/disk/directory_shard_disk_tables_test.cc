@@ -14,12 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/data_file.h"
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/testing/faulty_file_system.h"
 #include "gtest/gtest.h"
 #include "ps_server/disk/directory_shard_disk.h"
-#include "ps_server/disk/testing.h"
-#include "ps_server/shard/testing.h"
-#include "ps_server/table/testing.h"
+#include "ps_server/disk/testing/disk_testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
+#include "ps_server/table/testing/table_testing.h"
 
 namespace holdfast {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/row_bucket.h"
 
 namespace holdfast {
@@ -69,8 +70,7 @@ absl::Status LoadRows(CheckpointReader* reader, const Reading& reading,
 
 absl::Status ResumeTable(CheckpointReader* reader, const std::string& folder,
                          const Reading& reading, EmbeddingTable* table) {
-  absl::Status fits = CheckRows(*reader, folder, *table);
-  if (!fits.ok()) return fits;
+  HOLDFAST_RETURN_IF_ERROR(CheckRows(*reader, folder, *table));
   const uint64_t version = reader->manifest().name().step();
   table->SetVersion(GlobalStep(version));
   return LoadRows(
@@ -96,8 +96,7 @@ absl::Status WarmStartTable(CheckpointReader* reader, const std::string& folder,
                             EmbeddingTable* table) {
   const proto::EmbeddingTable& declared = table->declared();
   if (with_slots) {
-    absl::Status fits = CheckRows(*reader, folder, *table);
-    if (!fits.ok()) return fits;
+    HOLDFAST_RETURN_IF_ERROR(CheckRows(*reader, folder, *table));
   }
   // For each bucket with more rows than it may have, the lowest (step, id) that
   // is taken.

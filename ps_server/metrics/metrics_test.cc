@@ -13,7 +13,7 @@
 #include "ps_server/metrics/ps_metrics.h"
 #include "ps_server/metrics/rpc_metrics.h"
 #include "ps_server/metrics/shard_metrics.h"
-#include "ps_server/metrics/testing.h"
+#include "ps_server/metrics/testing/full_figures.h"
 
 namespace holdfast {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/job/task_id.h"
 #include "common/rpc/rpc_limits.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

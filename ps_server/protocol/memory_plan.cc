@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "ps_server/optimizer/optimizer.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/received_rows.h"
@@ -109,11 +110,11 @@ absl::StatusOr<TableSizes> SizesOfTables(const proto::Declaration& declaration,
     }
     EmbeddingTable::Options options;
     options.buckets = buckets;
-    const absl::StatusOr<std::unique_ptr<EmbeddingTable>> table =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto table,
         EmbeddingTable::Create(
-            declared, declaration.optimizers(declared.optimizer()), options);
-    if (!table.ok()) return table.status();
-    sizes.bounded = Add(sizes.bounded, (*table)->MaxBytes());
+            declared, declaration.optimizers(declared.optimizer()), options));
+    sizes.bounded = Add(sizes.bounded, table->MaxBytes());
     sizes.unbounded |= !declared.has_max_rows();
     const uint64_t row =
         declared.row_length() * kElementBytes + kReceivedRowBytes;
@@ -145,13 +146,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
       workers * (plan.max_pushes_per_worker - plan.reserved_per_worker);
 
   const Sizes sizes = SizesOn(declaration, slices, ps);
-  const absl::StatusOr<TableSizes> tables = SizesOfTables(declaration, buckets);
-  if (!tables.ok()) return tables.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto tables,
+                            SizesOfTables(declaration, buckets));
   const uint64_t t = sizes.trainable;
-  const uint64_t push = Add(t, tables->push);
+  const uint64_t push = Add(t, tables.push);
   uint64_t needed = Add(sizes.values, sizes.slots);
   needed = Add(needed, Times(t, 2));
-  needed = Add(needed, tables->bounded);
+  needed = Add(needed, tables.bounded);
   needed = Add(needed, Times(push, reserved));
   const uint64_t held = declaration.has_checkpoints() ? Add(t, sizes.slots) : 0;
   needed = Add(needed, held);
@@ -170,8 +171,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
         " + a version being read ", Text(t),
         held > 0 ? absl::StrCat(" + a checkpoint being written ", Text(held))
                  : "",
-        tables->bounded > 0
-            ? absl::StrCat(" + embedding tables ", Text(tables->bounded))
+        tables.bounded > 0
+            ? absl::StrCat(" + embedding tables ", Text(tables.bounded))
             : "",
         " + ", reserved, " pushes of ", Text(push), " each"));
   }
@@ -180,7 +181,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   plan.extra_pushes =
       push == 0 ? wanted_extra : std::min(wanted_extra, left / push);
   left -= plan.extra_pushes * push;
-  if (tables->unbounded) {
+  if (tables.unbounded) {
     plan.table_bytes = static_cast<int64_t>(left - left / 10);
     left -= plan.table_bytes;
   }

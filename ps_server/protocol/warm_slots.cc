@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "ps_server/optimizer/optimizer.h"
 
 namespace holdfast {
@@ -88,9 +89,8 @@ absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
         HasOptimizer(*found->second)) {
       from_optimizer = found->second->optimizer();
     }
-    absl::Status added =
-        add("variable", variable.name(), variable.optimizer(), from_optimizer);
-    if (!added.ok()) return added;
+    HOLDFAST_RETURN_IF_ERROR(
+        add("variable", variable.name(), variable.optimizer(), from_optimizer));
   }
   for (const proto::EmbeddingTable& table : declaration.tables()) {
     std::optional<uint32_t> from_optimizer;
@@ -100,9 +100,8 @@ absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
         found->second->row_wise() == table.row_wise()) {
       from_optimizer = found->second->optimizer();
     }
-    absl::Status added =
-        add("table", table.name(), table.optimizer(), from_optimizer);
-    if (!added.ok()) return added;
+    HOLDFAST_RETURN_IF_ERROR(
+        add("table", table.name(), table.optimizer(), from_optimizer));
   }
   return plan;
 }

@@ -23,6 +23,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -108,9 +109,8 @@ class Listener::Room {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(
     const std::string& address) {
-  const absl::StatusOr<AddressList> list = Parse(address);
-  if (!list.ok()) return list.status();
-  const addrinfo& info = **list;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto list, Parse(address));
+  const addrinfo& info = *list;
   const int fd =
       socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -103,7 +104,7 @@ absl::Status NeighborLink::Welcome() {
   LinkMessage message;
   message.kind = LinkMessage::Kind::kWelcome;
   message.link = number_;
-  if (absl::Status status = socket_->Send(message); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(socket_->Send(message));
   return SendFiles();
 }
 
@@ -121,9 +122,7 @@ absl::Status NeighborLink::SendFiles() {
       return absl::ResourceExhaustedError(
           absl::StrCat("fcntl(F_DUPFD_CLOEXEC): ", strerror(errno)));
     }
-    if (absl::Status status = socket_->Send(message); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(socket_->Send(message));
   }
   return absl::OkStatus();
 }
@@ -163,10 +162,9 @@ absl::Status NeighborLink::Take(const LinkMessage& message) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "files beyond ", files_.size(), " with ", mapped_bytes_, " bytes"));
   }
-  absl::StatusOr<std::unique_ptr<PeerFile>> file =
-      PeerFile::Map(message.fd, message.size, PeerFile::Access::kRead);
-  if (!file.ok()) return file.status();
-  files_[message.file] = *std::move(file);
+  HOLDFAST_ASSIGN_OR_RETURN(auto file, PeerFile::Map(message.fd, message.size,
+                                                     PeerFile::Access::kRead));
+  files_[message.file] = std::move(file);
   ++counters_->files;
   mapped_bytes_ += message.size;
   return absl::OkStatus();

@@ -28,7 +28,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/service/neighbor_link.h"
 #include "ps_server/service/neighbors.h"
-#include "ps_server/service/neighbors_testing.h"
+#include "ps_server/service/testing/neighbors_testing.h"
 
 namespace holdfast::link_testing {
 namespace {

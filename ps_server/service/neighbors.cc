@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/nonce.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "glog/logging.h"
 
@@ -77,10 +78,10 @@ absl::StatusOr<std::unique_ptr<Neighbors>> Neighbors::Start(Options options) {
     return absl::UnavailableError(
         absl::StrCat("eventfd: ", std::strerror(errno)));
   }
-  auto listener = LinkListener::Listen(neighbors->options_.directory,
-                                       neighbors->options_.kind);
-  if (!listener.ok()) return listener.status();
-  neighbors->listener_ = *std::move(listener);
+  HOLDFAST_ASSIGN_OR_RETURN(auto listener,
+                            LinkListener::Listen(neighbors->options_.directory,
+                                                 neighbors->options_.kind));
+  neighbors->listener_ = std::move(listener);
   neighbors->options_.arena->set_reclaim(
       [weak = std::weak_ptr<Links>(neighbors->links_)] {
         if (const auto links = weak.lock()) links->TakeBack();
@@ -357,26 +358,22 @@ absl::StatusOr<TaskId> Neighbors::TakePending(const LinkMessage& hello) {
 
 absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
     std::unique_ptr<LinkSocket>* stranger) {
-  auto received = (*stranger)->TryReceive();
-  if (!received.ok()) return received.status();
-  if (!received->has_value()) return std::shared_ptr<NeighborLink>();
-  const LinkMessage& hello = **received;
+  HOLDFAST_ASSIGN_OR_RETURN(auto received, (*stranger)->TryReceive());
+  if (!received.has_value()) return std::shared_ptr<NeighborLink>();
+  const LinkMessage& hello = *received;
   if (hello.kind != LinkMessage::Kind::kHello) {
     return absl::InvalidArgumentError("it has not identified itself");
   }
-  absl::StatusOr<uid_t> uid = (*stranger)->PeerUid();
-  if (!uid.ok()) return uid.status();
-  if (!options_.secure && *uid != geteuid()) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto uid, (*stranger)->PeerUid());
+  if (!options_.secure && uid != geteuid()) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "it belongs to user ", *uid, ", this ps to ", geteuid(),
+        "it belongs to user ", uid, ", this ps to ", geteuid(),
         ", and without --tls_dir no certificate shows whose it is"));
   }
-  absl::StatusOr<TaskId> peer = TakePending(hello);
-  if (!peer.ok()) return peer.status();
-  absl::StatusOr<std::unique_ptr<LoanTaker>> board = LoanTaker::Map(hello.fd);
-  if (!board.ok()) return board.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto peer, TakePending(hello));
+  HOLDFAST_ASSIGN_OR_RETURN(auto board, LoanTaker::Map(hello.fd));
   auto link = std::make_shared<NeighborLink>(
-      hello.link, *peer, std::move(*stranger), *std::move(board),
+      hello.link, peer, std::move(*stranger), std::move(board),
       options_.arena.get(), counters_, versions_);
   {
     // Before the welcome, because the peer's first message may come at once.
@@ -392,7 +389,7 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
     return status;
   }
   LOG(INFO) << options_.name << " shares memory with " << link->peer()
-            << " (user " << *uid << ")";
+            << " (user " << uid << ")";
   return link;
 }
 

@@ -27,7 +27,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/shard.pb.h"
-#include "ps_server/service/neighbors_testing.h"
+#include "ps_server/service/testing/neighbors_testing.h"
 
 namespace holdfast::link_testing {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/rpc_limits.h"
@@ -148,9 +149,8 @@ class RpcServer::Call final : public CallQueue::Event,
           absl::StrCat("no such method: ", context_.method()));
     }
     method_ = &method->second;
-    absl::StatusOr<Caller> caller = server_->CallerOf(context_);
-    if (!caller.ok()) return caller.status();
-    caller_ = *std::move(caller);
+    HOLDFAST_ASSIGN_OR_RETURN(auto caller, server_->CallerOf(context_));
+    caller_ = std::move(caller);
     if (!caller_.has_value()) return absl::OkStatus();
     return CheckAccess(server_->options_.credentials.identity().training,
                        caller_, context_.method());

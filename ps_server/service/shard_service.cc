@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/base/validate.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/rpc_limits.h"
@@ -108,9 +109,7 @@ absl::StatusOr<grpc::ByteBuffer> Encode(
     const absl::StatusOr<Response>& response) {
   if (!response.ok()) return response.status();
   grpc::ByteBuffer bytes;
-  if (absl::Status status = ToBytes(*response, &bytes); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(ToBytes(*response, &bytes));
   return bytes;
 }
 

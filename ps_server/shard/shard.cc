@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/task_id.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/tensor/encoding.h"
@@ -88,9 +89,7 @@ absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {
 }
 
 absl::Status Shard::CheckRunning(const proto::Sender& sender) const {
-  if (absl::Status status = CheckGeneration(sender); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckGeneration(sender));
   return ended() ? absl::AbortedError(EndedText()) : absl::OkStatus();
 }
 
@@ -111,9 +110,7 @@ absl::Status Shard::CheckIsCoordinator(const proto::Sender& sender) const {
 }
 
 absl::Status Shard::CheckFromCoordinator(const proto::Sender& sender) const {
-  if (absl::Status status = CheckIsCoordinator(sender); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckIsCoordinator(sender));
   return CheckRunning(sender);
 }
 
@@ -191,14 +188,12 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
   }
   for (TensorPiece& tensor : part.tensors) {
     if (tensor.rows.has_value()) {
-      absl::StatusOr<StagedRows> rows = tables_.Fit(tensor);
-      if (!rows.ok()) return rows.status();
-      staged.rows.push_back(*std::move(rows));
+      HOLDFAST_ASSIGN_OR_RETURN(auto rows, tables_.Fit(tensor));
+      staged.rows.push_back(std::move(rows));
       continue;
     }
-    absl::StatusOr<GradientPiece> piece = Fit(std::move(tensor));
-    if (!piece.ok()) return piece.status();
-    staged.pieces.push_back(*std::move(piece));
+    HOLDFAST_ASSIGN_OR_RETURN(auto piece, Fit(std::move(tensor)));
+    staged.pieces.push_back(std::move(piece));
   }
   return staged;
 }
@@ -209,8 +204,8 @@ absl::Status Shard::CheckRoom(StagedPart* part) {
   const auto check = [&] {
     std::vector<int64_t> absent = staged_.absent_rows();
     for (const StagedRows& rows : part->rows) {
-      absl::Status status = tables_.CheckRoom(rows.table, rows.absent, absent);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(
+          tables_.CheckRoom(rows.table, rows.absent, absent));
       absent[rows.table] += rows.absent;
     }
     return absl::OkStatus();
@@ -390,18 +385,17 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
   };
   for (const proto::ReadRange& range : request.ranges()) {
     if (range.has_rows()) {
-      const absl::StatusOr<uint64_t> values =
-          tables_.ValueBytes(range, kMaxPullBytes + 1);
-      if (!values.ok()) return values.status();
-      bytes += *values + sizeof(TensorPiece) + range.variable().size();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto values,
+                                tables_.ValueBytes(range, kMaxPullBytes + 1));
+      bytes += values + sizeof(TensorPiece) + range.variable().size();
       if (bytes > kMaxPullBytes) return too_much();
       slices.push_back(0);
       continue;
     }
-    absl::StatusOr<size_t> slice =
-        store_->Find(range.variable(), range.begin(), range.size());
-    if (!slice.ok()) return slice.status();
-    const proto::Variable& variable = store_->slices()[*slice].variable;
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto slice,
+        store_->Find(range.variable(), range.begin(), range.size()));
+    const proto::Variable& variable = store_->slices()[slice].variable;
     if (range.encoding() != proto::EXACT &&
         range.encoding() != proto::FLOAT16 &&
         range.encoding() != proto::BFLOAT16) {
@@ -415,28 +409,27 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
     bytes += ValueBytes(range, kMaxPullBytes + 1) + sizeof(TensorPiece) +
              variable.name().size() + sizeof(int64_t) * variable.shape_size();
     if (bytes > kMaxPullBytes) return too_much();
-    slices.push_back(*slice);
+    slices.push_back(slice);
   }
   return slices;
 }
 
 absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
                                       const StoreVersion& version) {
-  const absl::StatusOr<std::vector<size_t>> slices = FindRanges(request);
-  if (!slices.ok()) return slices.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto slices, FindRanges(request));
   PullReply reply = PullAnswer();
   if (version.number != reply.version) reply.loss_scale = 0;
   reply.version = version.number;
   for (int i = 0; i < request.ranges_size(); ++i) {
     const proto::ReadRange& range = request.ranges(i);
     if (range.has_rows()) {
-      absl::StatusOr<TensorPiece> rows =
-          tables_.Read(range, version.number, options_.update_threads);
-      if (!rows.ok()) return rows.status();
-      reply.tensors.push_back(*std::move(rows));
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto rows,
+          tables_.Read(range, version.number, options_.update_threads));
+      reply.tensors.push_back(std::move(rows));
       continue;
     }
-    const size_t slice = (*slices)[i];
+    const size_t slice = slices[i];
     const proto::Variable& variable = store_->slices()[slice].variable;
     TensorPiece piece;
     piece.variable = variable.name();

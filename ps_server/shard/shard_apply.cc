@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
@@ -41,11 +42,8 @@ proto::ApplyResponse Shard::NotYetAnswer(const WorkerLife& from) const {
 
 absl::Status Shard::CheckReceipts(const proto::ApplyRequest& request,
                                   const PushId& push) const {
-  if (absl::Status status = receipts_->CheckTicket(push, request.scalars(),
-                                                   request.ticket_receipt());
-      !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(receipts_->CheckTicket(push, request.scalars(),
+                                                  request.ticket_receipt()));
   if (request.has_clip_factor() && request.clip_factor() == 0) {
     return absl::OkStatus();
   }
@@ -122,10 +120,9 @@ absl::Status Shard::ApplyNext(
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
   StepSum sum;
   if (decision.clip_factor != 0) {
-    absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
-    if (!whole.ok()) return whole.status();
-    decision.staleness = version().value() - whole->step.value();
-    AddTo(&sum, *std::move(whole), decision.clip_factor, /*share=*/1);
+    HOLDFAST_ASSIGN_OR_RETURN(auto whole, staged_.Find(push));
+    decision.staleness = version().value() - whole.step.value();
+    AddTo(&sum, std::move(whole), decision.clip_factor, /*share=*/1);
   }
   PublishNext(sum, scalars);
   ledger_.Record(push, decision);

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard.h"
-#include "ps_server/shard/shard_testing.h"
+#include "ps_server/shard/testing/shard_testing.h"
 
 namespace holdfast {
 namespace {

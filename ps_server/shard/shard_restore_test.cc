@@ -13,7 +13,7 @@
 #include "common/shared_memory/arena.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/shard_testing.h"
+#include "ps_server/shard/testing/shard_testing.h"
 
 namespace holdfast {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/shard_testing.h"
+#include "ps_server/shard/testing/shard_testing.h"
 
 namespace holdfast {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/row_bucket.h"
 
 namespace holdfast {
@@ -25,10 +26,11 @@ absl::StatusOr<std::vector<std::unique_ptr<EmbeddingTable>>> CreateTables(
     options.seed = declaration.seed();
     options.buckets = BucketsOfPs(ps, num_ps);
     if (!max_bytes.empty()) options.max_bytes = max_bytes[i];
-    auto table = EmbeddingTable::Create(
-        declared, declaration.optimizers(declared.optimizer()), options);
-    if (!table.ok()) return table.status();
-    tables.push_back(*std::move(table));
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto table,
+        EmbeddingTable::Create(
+            declared, declaration.optimizers(declared.optimizer()), options));
+    tables.push_back(std::move(table));
   }
   return tables;
 }

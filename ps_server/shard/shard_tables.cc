@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/encoding.h"
 #include "common/tensor/row_ids.h"
@@ -101,13 +102,13 @@ absl::StatusOr<StagedRows> ShardTables::Fit(const TensorPiece& piece) const {
     return Error(piece.variable,
                  "rows must have ids, and no shape, begin or size");
   }
-  absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
-      tables_[*table]->declared(), buckets_, piece.rows->num_rows(),
-      piece.rows->ids(), piece.data, piece.encoding);
-  if (!rows.ok()) return rows.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto rows, ReceivedRows::Parse(tables_[*table]->declared(), buckets_,
+                                     piece.rows->num_rows(), piece.rows->ids(),
+                                     piece.data, piece.encoding));
   StagedRows staged;
   staged.table = *table;
-  staged.rows = std::make_shared<const ReceivedRows>(*std::move(rows));
+  staged.rows = std::make_shared<const ReceivedRows>(std::move(rows));
   staged.absent = static_cast<int64_t>(staged.rows->ids().size());
   const size_t row_bytes =
       tables_[*table]->declared().row_length() * sizeof(float);
@@ -163,8 +164,7 @@ std::vector<TableSnapshot> ShardTables::Snapshot(
 
 absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
                                                  uint64_t most) const {
-  const absl::StatusOr<size_t> table = Find(range.variable());
-  if (!table.ok()) return table.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto table, Find(range.variable()));
   if (range.encoding() != proto::EXACT && range.encoding() != proto::FLOAT16 &&
       range.encoding() != proto::BFLOAT16) {
     return Error(
@@ -179,7 +179,7 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
                  range.rows().ids().size(), " bytes of ids");
   }
   const uint64_t row_bytes =
-      tables_[*table]->declared().row_length() *
+      tables_[table]->declared().row_length() *
       (range.encoding() == proto::EXACT ? sizeof(float) : sizeof(uint16_t));
   return rows > most / row_bytes ? most : rows * row_bytes;
 }
@@ -187,9 +187,8 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
 absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
                                               GlobalStep version,
                                               ThreadPool* threads) {
-  const absl::StatusOr<size_t> found = Find(range.variable());
-  if (!found.ok()) return found.status();
-  const EmbeddingTable& table = *tables_[*found];
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, Find(range.variable()));
+  const EmbeddingTable& table = *tables_[found];
   const absl::StatusOr<std::vector<uint64_t>> ids =
       DecodeRowIds(range.rows().ids(), range.rows().num_rows());
   if (!ids.ok()) return Error(range.variable(), ids.status().message());
@@ -201,7 +200,7 @@ absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
   }
   const size_t floats = ids->size() * table.declared().row_length();
   const std::shared_ptr<float[]> values(new float[floats]);
-  Reads& reads = reads_[*found];
+  Reads& reads = reads_[found];
   reads.rows += static_cast<int64_t>(ids->size());
   reads.found += version == version_
                      ? table.Read(*ids, values.get(), threads)

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/protocol/shard_messages.h"
-#include "ps_server/shard/shard_testing.h"
+#include "ps_server/shard/testing/shard_testing.h"
 
 namespace holdfast {
 namespace {

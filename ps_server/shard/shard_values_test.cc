@@ -9,7 +9,7 @@
 #include "common/job/given_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/shard_testing.h"
+#include "ps_server/shard/testing/shard_testing.h"
 
 namespace holdfast {
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -22,17 +23,12 @@ void StagedPushes::Configure(const std::vector<StoredSlice>* slices,
 absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
   auto it = pushes_.find(part.push);
   if (it == pushes_.end()) {
-    if (absl::Status room = memory_.CheckRoom(part.push, reserved);
-        !room.ok()) {
-      return room;
-    }
+    HOLDFAST_RETURN_IF_ERROR(memory_.CheckRoom(part.push, reserved));
     StagedPush fresh;
     fresh.reserved = reserved;
     fresh.step = part.step;
     fresh.num_parts = part.num_parts;
-    if (absl::Status status = CheckFits(fresh, part); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckFits(fresh, part));
     memory_.Take(part.push.from.worker, reserved);
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
@@ -53,8 +49,7 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     const bool anew = held.num_parts < part.num_parts;
     if (!anew && held.parts.count(part.part) > 0) return absl::OkStatus();
     const StagedPush none;
-    const absl::Status status = CheckFits(anew ? none : held, part);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CheckFits(anew ? none : held, part));
     if (anew) {
       Empty(&held);
       held.num_parts = part.num_parts;

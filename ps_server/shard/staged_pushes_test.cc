@@ -11,7 +11,7 @@
 #include "common/tensor/encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/testing.h"
+#include "ps_server/shard/testing/machine_testing.h"
 
 namespace holdfast {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/given_values.h"
 #include "common/rpc/rpc_limits.h"
 #include "common/tensor/shape.h"
@@ -26,17 +27,17 @@ absl::StatusOr<WantedValues> WantedValues::Of(
     const auto [found, added] =
         wanted.by_name_.emplace(declared.name(), wanted.variables_.size());
     if (added) {
-      const absl::StatusOr<int64_t> elements = NumElements(declared.shape());
-      if (!elements.ok()) return elements.status();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                                NumElements(declared.shape()));
       if (absl::Status status =
-              CheckGiven(declared.initializer().given(), *elements);
+              CheckGiven(declared.initializer().given(), elements);
           !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "variable \"", declared.name(), "\": ", status.message()));
       }
       const auto& digests = declared.initializer().given().sha256();
       wanted.variables_.push_back({declared.name(),
-                                   static_cast<uint64_t>(*elements),
+                                   static_cast<uint64_t>(elements),
                                    {digests.begin(), digests.end()},
                                    {}});
     }

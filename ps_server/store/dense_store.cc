@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/initializer.h"
 #include "common/tensor/shape.h"
 #include "glog/logging.h"
@@ -38,13 +39,12 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
                        "\", which is not declared"));
     }
     const proto::Variable* const variable = found->second;
-    absl::StatusOr<int64_t> elements = NumElements(variable->shape());
-    if (!elements.ok()) return elements.status();
-    if (place.begin() > static_cast<uint64_t>(*elements) ||
-        place.size() > static_cast<uint64_t>(*elements) - place.begin()) {
+    HOLDFAST_ASSIGN_OR_RETURN(auto elements, NumElements(variable->shape()));
+    if (place.begin() > static_cast<uint64_t>(elements) ||
+        place.size() > static_cast<uint64_t>(elements) - place.begin()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "variable \"", place.variable(), "\": slice [", place.begin(), ", +",
-          place.size(), ") of ", *elements, " elements"));
+          place.size(), ") of ", elements, " elements"));
     }
     if (variable->optimizer() >= slots_by_optimizer.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -66,11 +66,10 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     store->slot_bytes_ += slice_bytes * static_cast<int64_t>(slots.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);
-      absl::Status filled =
+      HOLDFAST_RETURN_IF_ERROR(
           Initialize(initializer, variable->shape(), variable->name(),
                      declaration.seed(), slice.begin + c * kChunkElements,
-                     absl::MakeSpan(chunks[c].get(), size));
-      if (!filled.ok()) return filled;
+                     absl::MakeSpan(chunks[c].get(), size)));
       for (size_t s = 0; s < slots.size(); ++s) {
         slots[s].push_back({store->pool_.Take(size)});
         std::fill_n(slots[s].back().memory.get(), size, first[s]);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/base/validate.h"
 #include "common/tensor/row_encoding.h"
 #include "glog/logging.h"
@@ -377,15 +378,13 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
         "EXACT, FLOAT16, BFLOAT16 or INT8, and values pulled as EXACT, FLOAT16 "
         "or BFLOAT16"));
   }
-  absl::StatusOr<RowInitializer> initializer =
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto initializer,
       RowInitializer::Create(declared.initializer(), declared.row_length(),
-                             declared.name(), options.seed);
-  if (!initializer.ok()) return initializer.status();
-  absl::StatusOr<std::unique_ptr<RowRule>> rule =
-      MakeRowRule(declared, optimizer);
-  if (!rule.ok()) return rule.status();
+                             declared.name(), options.seed));
+  HOLDFAST_ASSIGN_OR_RETURN(auto rule, MakeRowRule(declared, optimizer));
   auto table = std::unique_ptr<EmbeddingTable>(new EmbeddingTable(
-      declared, *std::move(initializer), *std::move(rule), options));
+      declared, std::move(initializer), std::move(rule), options));
   if (table->MaxBytes() > options.max_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "table \"", declared.name(), "\": max_rows ", declared.max_rows(),

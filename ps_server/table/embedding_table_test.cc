@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/store/dense_store.h"
-#include "ps_server/table/testing.h"
+#include "ps_server/table/testing/table_testing.h"
 
 namespace holdfast {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/table/testing.h"
+#include "ps_server/table/testing/table_testing.h"
 
 namespace holdfast {
 namespace {

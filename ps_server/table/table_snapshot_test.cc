@@ -14,7 +14,7 @@
 #include "common/base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "ps_server/table/embedding_table.h"
-#include "ps_server/table/testing.h"
+#include "ps_server/table/testing/table_testing.h"
 
 namespace holdfast {
 namespace {

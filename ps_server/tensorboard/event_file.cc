@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/data/tfrecord_frame.h"
 
 namespace holdfast {
@@ -31,16 +32,15 @@ int64_t SecondsOf(absl::string_view name) {
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(
     FileSystem* files, const std::string& folder, absl::Time date,
     absl::string_view process) {
-  const auto names = files->List(folder);
-  if (!names.ok()) return names.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto names, files->List(folder));
   int64_t seconds = absl::ToUnixSeconds(date);
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     seconds = std::max(seconds, SecondsOf(name) + 1);
   }
-  auto file = files->Create(
-      absl::StrFormat("%s/%s%010d.%s", folder, kPrefix, seconds, process));
-  if (!file.ok()) return file.status();
-  return std::unique_ptr<EventFile>(new EventFile(*std::move(file)));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto file, files->Create(absl::StrFormat("%s/%s%010d.%s", folder, kPrefix,
+                                               seconds, process)));
+  return std::unique_ptr<EventFile>(new EventFile(std::move(file)));
 }
 
 absl::Status EventFile::Append(

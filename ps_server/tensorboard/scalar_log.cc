@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/job/evaluation_figures.h"
 #include "glog/logging.h"
 
@@ -114,8 +115,8 @@ absl::Status ScalarLog::TryToWrite(
     const std::vector<proto::tensorboard::Event>& events) {
   if (file_ == nullptr) {
     const absl::Time date = date_();
-    auto made = EventFile::Create(files_, folder_, date, process_);
-    if (!made.ok()) return made.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto made, EventFile::Create(files_, folder_, date, process_));
     proto::tensorboard::Event version, start;
     version.set_wall_time(absl::ToDoubleSeconds(date - absl::UnixEpoch()));
     version.set_file_version(kFileVersion);
@@ -123,9 +124,9 @@ absl::Status ScalarLog::TryToWrite(
     start.set_step(static_cast<int64_t>(step_ + 1));
     start.mutable_session_log()->set_status(
         proto::tensorboard::SessionLog::START);
-    absl::Status status = (*made)->Append({version, start});
+    absl::Status status = made->Append({version, start});
     if (!status.ok()) return status;
-    file_ = *std::move(made);
+    file_ = std::move(made);
   }
   return file_->Append(events);
 }

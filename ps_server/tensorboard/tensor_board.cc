@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "ps_server/disk/rest.h"
 
 namespace holdfast {
@@ -12,8 +13,7 @@ namespace holdfast {
 absl::StatusOr<std::unique_ptr<TensorBoard>> TensorBoard::Start(
     FileSystem* files, const std::string& folder, const std::string& process,
     uint64_t known) {
-  absl::Status made = files->MakeFolder(folder);
-  if (!made.ok()) return made;
+  HOLDFAST_RETURN_IF_ERROR(files->MakeFolder(folder));
   return std::unique_ptr<TensorBoard>(
       new TensorBoard(files, folder, process, known));
 }

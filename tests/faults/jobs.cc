@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "common/shared_memory/arena.h"
 #include "tests/faults/outcome.h"
 #include "tests/faults/rows_job.h"
@@ -161,12 +162,12 @@ absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
   if (!HasDigest(kind)) {
     return CheckOnes(cluster.checkpoint_dir(), kJobSteps, PositionsOf(kind));
   }
-  const auto found =
-      DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
-  if (!found.ok()) return found.status();
-  if (*found != digest) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto found,
+      DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps));
+  if (found != digest) {
     return absl::DataLossError(
-        absl::StrCat("the digest is ", *found, ", in peace it is ", digest));
+        absl::StrCat("the digest is ", found, ", in peace it is ", digest));
   }
   return absl::OkStatus();
 }
@@ -199,9 +200,8 @@ absl::StatusOr<std::map<JobKind, std::string>> DigestsInPeace(
       digests[kind] = "";
       continue;
     }
-    const auto digest = DigestInPeace(kind, folder);
-    if (!digest.ok()) return digest.status();
-    digests[kind] = *digest;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto digest, DigestInPeace(kind, folder));
+    digests[kind] = digest;
   }
   return digests;
 }

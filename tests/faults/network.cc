@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -36,7 +37,7 @@ absl::Status Run(const std::string& command) {
 
 absl::Status RunAll(const std::vector<std::string>& commands) {
   for (const std::string& command : commands) {
-    if (absl::Status status = Run(command); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Run(command));
   }
   return absl::OkStatus();
 }
@@ -126,17 +127,17 @@ std::vector<std::string> TestNetwork::Launcher(const std::string& task) const {
 
 absl::StatusOr<TestNetwork::Traffic> TestNetwork::TrafficOf(
     const std::string& task) const {
-  const auto devices =
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto devices,
       OutputOf(absl::StrCat(absl::StrJoin(Launcher(task), " "),
-                            " sed -n 's/^ *eth0://p' /proc/net/dev"));
-  if (!devices.ok()) return devices.status();
+                            " sed -n 's/^ *eth0://p' /proc/net/dev")));
   // Eight figures for received data, followed by those for sent data.
   const std::vector<std::string> figures =
-      absl::StrSplit(*devices, ' ', absl::SkipWhitespace());
+      absl::StrSplit(devices, ' ', absl::SkipWhitespace());
   Traffic traffic;
   if (figures.size() < 9 || !absl::SimpleAtoi(figures[0], &traffic.received) ||
       !absl::SimpleAtoi(figures[8], &traffic.sent)) {
-    return absl::InternalError(absl::StrCat("/proc/net/dev: ", *devices));
+    return absl::InternalError(absl::StrCat("/proc/net/dev: ", devices));
   }
   return traffic;
 }
@@ -152,9 +153,8 @@ absl::Status TestNetwork::Cut(const std::string& from, const std::string& to) {
 
 absl::Status TestNetwork::HealAll() {
   for (const std::string& cut : cuts_) {
-    absl::Status status =
-        Run(absl::StrCat("ip -n ", router_, " rule del", cut));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        Run(absl::StrCat("ip -n ", router_, " rule del", cut)));
   }
   cuts_.clear();
   return absl::OkStatus();

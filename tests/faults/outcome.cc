@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/tensor/digest.h"
@@ -45,12 +46,11 @@ absl::StatusOr<End> ReadAll(CheckpointReader* reader) {
   End end;
   end.position = manifest.position();
   for (const proto::Variable& variable : manifest.declaration().variables()) {
-    const auto elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    std::vector<float> values(*elements);
-    const absl::Status read = reader->Read(variable.name(), /*slot=*/0,
-                                           /*begin=*/0, absl::MakeSpan(values));
-    if (!read.ok()) return read;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    std::vector<float> values(elements);
+    HOLDFAST_RETURN_IF_ERROR(reader->Read(variable.name(), /*slot=*/0,
+                                          /*begin=*/0, absl::MakeSpan(values)));
     end.variables.push_back(variable);
     end.values.push_back(std::move(values));
   }
@@ -71,23 +71,22 @@ absl::StatusOr<End> ReadAll(CheckpointReader* reader) {
 }
 
 absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
-  const auto directory =
-      CheckpointDirectory::OpenToRead(checkpoint_dir, PosixFileSystem());
-  if (!directory.ok()) return directory.status();
-  const auto journal = directory->ReadJournal();
-  if (!journal.ok()) return journal.status();
-  if (!journal->finished() || journal->checkpoints().empty()) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto directory,
+      CheckpointDirectory::OpenToRead(checkpoint_dir, PosixFileSystem()));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto journal, directory.ReadJournal());
+  if (!journal.finished() || journal.checkpoints().empty()) {
     return absl::DataLossError("the journal does not say that the job is done");
   }
-  const proto::CheckpointName& last = *journal->checkpoints().rbegin();
-  const auto reader = CheckpointReader::Open(*directory, last);
-  if (!reader.ok()) return reader.status();
-  const uint64_t reached = (*reader)->manifest().position().step();
+  const proto::CheckpointName& last = *journal.checkpoints().rbegin();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(directory, last));
+  const uint64_t reached = reader->manifest().position().step();
   if (last.step() != steps || reached != steps) {
     return absl::DataLossError(
         absl::StrCat("the end is at step ", last.step(), ", not at ", steps));
   }
-  return ReadAll(reader->get());
+  return ReadAll(reader.get());
 }
 
 std::string DigestOfItsVariables(const End& end) {
@@ -266,10 +265,9 @@ absl::Status CheckBooked(const End& end, uint64_t pushes, uint64_t examples) {
 absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         const std::string& result_file,
                                         uint64_t steps) {
-  const auto end = ReadEnd(checkpoint_dir, steps);
-  if (!end.ok()) return end.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto end, ReadEnd(checkpoint_dir, steps));
   if (std::filesystem::exists(result_file)) {
-    const std::string variables = DigestOfItsVariables(*end);
+    const std::string variables = DigestOfItsVariables(end);
     const std::string told = StringIn(ReadResult(result_file), "digest");
     if (told != variables) {
       return absl::DataLossError(
@@ -277,48 +275,44 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                        variables, ", the result's ", told));
     }
   }
-  return DigestOf(*end);
+  return DigestOf(end);
 }
 
 absl::StatusOr<std::string> DigestOfCheckpoint(const std::string& folder) {
-  const auto reader = CheckpointReader::OpenFolder(folder, PosixFileSystem());
-  if (!reader.ok()) return reader.status();
-  const auto all = ReadAll(reader->get());
-  if (!all.ok()) return all.status();
-  return DigestOf(*all);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::OpenFolder(
+                                                   folder, PosixFileSystem()));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto all, ReadAll(reader.get()));
+  return DigestOf(all);
 }
 
 absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
                        uint64_t positions) {
-  const auto end = ReadEnd(checkpoint_dir, pushes);
-  if (!end.ok()) return end.status();
-  if (end->values.size() != 2 || end->values[1].size() != positions) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto end, ReadEnd(checkpoint_dir, pushes));
+  if (end.values.size() != 2 || end.values[1].size() != positions) {
     return absl::DataLossError("this is not a checkpoint of OnesModel");
   }
-  absl::Status status = CheckCounts("pushes", end->values[0], pushes);
-  if (status.ok()) status = CheckCounts("seen", end->values[1], 1);
+  absl::Status status = CheckCounts("pushes", end.values[0], pushes);
+  if (status.ok()) status = CheckCounts("seen", end.values[1], 1);
   if (!status.ok()) return status;
-  return CheckBooked(*end, pushes, positions);
+  return CheckBooked(end, pushes, positions);
 }
 
 absl::Status CheckSteps(const std::string& checkpoint_dir, uint64_t steps) {
-  const auto end = ReadEnd(checkpoint_dir, steps);
-  if (!end.ok()) return end.status();
-  return CheckCounts("pushes", end->values[0], steps);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto end, ReadEnd(checkpoint_dir, steps));
+  return CheckCounts("pushes", end.values[0], steps);
 }
 
 absl::Status CheckRows(const std::string& checkpoint_dir, uint64_t pushes) {
-  const auto end = ReadEnd(checkpoint_dir, pushes);
-  if (!end.ok()) return end.status();
-  if (end->values.size() != 1 || end->rows.size() != kRowsTables) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto end, ReadEnd(checkpoint_dir, pushes));
+  if (end.values.size() != 1 || end.rows.size() != kRowsTables) {
     return absl::DataLossError("this is not a checkpoint of rows_worker");
   }
-  absl::Status status = CheckCounts("dense", end->values[0], pushes);
+  absl::Status status = CheckCounts("dense", end.values[0], pushes);
   for (size_t table = 0; status.ok() && table < kRowsTables; ++table) {
-    status = RowsCheck(table, end->rows[table], pushes).Run();
+    status = RowsCheck(table, end.rows[table], pushes).Run();
   }
   if (!status.ok()) return status;
-  return CheckBooked(*end, pushes, pushes * kRowsBatch);
+  return CheckBooked(end, pushes, pushes * kRowsBatch);
 }
 
 }  // namespace holdfast

@@ -23,6 +23,7 @@
 #include "client/training_loop.h"
 #include "common/base/clock.h"
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/process/daemon.h"
 #include "common/rpc/timeouts.h"
@@ -69,10 +70,9 @@ class RowsWorker {
  private:
   absl::Status Enter() {
     if (replica_ == 0) {
-      absl::Status status = cluster_.Declare(
+      HOLDFAST_RETURN_IF_ERROR(cluster_.Declare(
           declaration_, SteadyNow() + StartTimeout(declaration_.timeouts()) +
-                            RecoveryTimeout(declaration_.timeouts()));
-      if (!status.ok()) return status;
+                            RecoveryTimeout(declaration_.timeouts())));
     }
     return cluster_.AwaitVariables(absl::InfiniteFuture());
   }
@@ -85,10 +85,10 @@ class RowsWorker {
     BackgroundCalls calls;
     TrainingLoop loop(&cluster_, &calls, &clock, options);
     for (;;) {
-      const auto turn = loop.Next(absl::InfiniteFuture());
-      if (!turn.ok()) return turn.status();
-      if ((*turn)->done) return absl::OkStatus();
-      const absl::Status status = Take(**turn, &loop);
+      HOLDFAST_ASSIGN_OR_RETURN(const auto turn,
+                                loop.Next(absl::InfiniteFuture()));
+      if (turn->done) return absl::OkStatus();
+      const absl::Status status = Take(*turn, &loop);
       // Next decides what follows.
       LOG_IF(INFO, !status.ok()) << "the turn has ended: " << status.message();
       if (absl::IsInvalidArgument(status)) return status;
@@ -131,12 +131,11 @@ class RowsWorker {
     // Lent memory, if possible.
     absl::Span<float> gradient = loop->Memory(0);
     if (gradient.empty()) gradient = absl::MakeSpan(dense_);
-    const auto values = loop->values();
-    if (!values.ok()) return values.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto values, loop->values());
     for (size_t i = 0; i < gradient.size(); ++i) {
-      gradient[i] = counts() ? -1
-                             : 0.1f * (*values)->Of(0)[i] +
-                                   0.01f * ((i + turn.batch) % 7);
+      gradient[i] =
+          counts() ? -1
+                   : 0.1f * values->Of(0)[i] + 0.01f * ((i + turn.batch) % 7);
     }
     return loop->Add(0, gradient);
   }

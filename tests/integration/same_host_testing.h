@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/deadline.h"
@@ -158,8 +159,8 @@ class SameHostTest : public testing::Test {
     request.set_min_version(0);
     *request.add_ranges() = range;
     proto::PullResponse response;
-    absl::Status status = Call(shard_.get(), &Shard::Pull, request, &response);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        Call(shard_.get(), &Shard::Pull, request, &response));
     return response;
   }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
@@ -81,10 +82,9 @@ proto::Declaration MakeDeclaration(uint64_t total_steps) {
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
     const ClusterSpec& spec, uint32_t replica, const std::string& digest,
     const Credentials& credentials) {
-  absl::StatusOr<TaskId> task = spec.ReplicaTask(replica);
-  if (!task.ok()) return task.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto task, spec.ReplicaTask(replica));
   Cluster::Options options{spec};
-  options.task = *task;
+  options.task = task;
   options.job_digest = digest;
   options.data_digest = "data";
   options.credentials = credentials;
@@ -107,13 +107,12 @@ absl::StatusOr<std::unique_ptr<Cluster::Push>> PushAndOffer(
       return status;
     }
   }
-  if (absl::Status held = push->AwaitHeld(deadline); !held.ok()) return held;
+  HOLDFAST_RETURN_IF_ERROR(push->AwaitHeld(deadline));
   Contribution contribution;
   contribution.seat = replica;
   contribution.examples = 100;
   contribution.loss = 1;
-  absl::Status status = push->Contribute(contribution);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(push->Contribute(contribution));
   return push;
 }
 
@@ -124,9 +123,7 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options) {
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = cluster->AwaitVariables(soon()); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(cluster->AwaitVariables(soon()));
   Parameters now;
   if (absl::Status status =
           cluster->StartPull(GlobalStep(0), &now)->Await(soon());
@@ -134,24 +131,20 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options) {
     return status;
   }
   for (;;) {
-    if (absl::Status status = CheckValues(now, options.mean); !status.ok()) {
-      return status;
-    }
+    HOLDFAST_RETURN_IF_ERROR(CheckValues(now, options.mean));
     if (now.version.value() >= options.total_steps) break;
     if (options.on_step) options.on_step(now.version);
-    absl::StatusOr<std::unique_ptr<Cluster::Push>> push =
-        PushAndOffer(cluster, now.version, options.replica, soon());
-    if (!push.ok()) return push.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto push, PushAndOffer(cluster, now.version, options.replica, soon()));
     Parameters next;
     const std::unique_ptr<Cluster::Pull> pull =
         cluster->StartPull(now.version.next(), &next);
-    const absl::StatusOr<Cluster::Outcome> outcome = (*push)->Await(soon());
-    if (!outcome.ok()) return outcome.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto outcome, push->Await(soon()));
     // The pull comes first: if the job has failed, it says why.
-    if (absl::Status status = pull->Await(soon()); !status.ok()) return status;
-    if (outcome->verdict != proto::ACCEPTED) {
+    HOLDFAST_RETURN_IF_ERROR(pull->Await(soon()));
+    if (outcome.verdict != proto::ACCEPTED) {
       return absl::InternalError(
-          absl::StrCat("verdict ", proto::Verdict_Name(outcome->verdict)));
+          absl::StrCat("verdict ", proto::Verdict_Name(outcome.verdict)));
     }
     now = std::move(next);
   }

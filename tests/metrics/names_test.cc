@@ -23,7 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/metrics/ps_metrics.h"
-#include "ps_server/metrics/testing.h"
+#include "ps_server/metrics/testing/full_figures.h"
 #include "re2/re2.h"
 #include "worker/metrics/worker_metrics.h"
 

@@ -24,7 +24,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/process/exit_code.h"
-#include "common/rpc/fake_ps.h"
+#include "common/rpc/testing/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "tests/world/world.h"
 
@@ -334,9 +335,8 @@ absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
     std::vector<float> floats(num_floats);
     std::memcpy(&row, at, sizeof(row));
     std::memcpy(floats.data(), at + sizeof(row), num_floats * sizeof(float));
-    absl::Status status = to->Load(EmbeddingTable::Kind::kRow, id, row.step(),
-                                   row.count(), floats);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(to->Load(EmbeddingTable::Kind::kRow, id,
+                                      row.step(), row.count(), floats));
   }
   return absl::OkStatus();
 }
@@ -361,14 +361,14 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   if (options.directory_nonce != journal_.directory_nonce()) {
     return absl::FailedPreconditionError("another directory");
   }
-  auto store = DenseStore::Create(options.declaration, options.slices, ps,
-                                  options.slots_by_optimizer);
-  if (!store.ok()) return store.status();
-  auto tables = CreateTables(options.declaration, ps, options.num_ps,
-                             options.table_max_bytes);
-  if (!tables.ok()) return tables.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto store, DenseStore::Create(options.declaration, options.slices, ps,
+                                     options.slots_by_optimizer));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto tables, CreateTables(options.declaration, ps, options.num_ps,
+                                options.table_max_bytes));
   if (!options.checkpoint.has_value()) {
-    return ShardState{*std::move(store), *std::move(tables)};
+    return ShardState{std::move(store), std::move(tables)};
   }
   const Name name = NameOf(*options.checkpoint);
   const auto found = checkpoints_.find(name);
@@ -378,30 +378,28 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   if (IsUnreadable(name, ps)) {
     return absl::UnknownError("a sector cannot be read");
   }
-  const auto links = LinksOf(found->second);
-  if (!links.ok()) return links.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto links, LinksOf(found->second));
   const auto arrays = Read(name);
-  for (size_t i = 0; i < (*store)->slices().size(); ++i) {
-    const StoredSlice& slice = (*store)->slices()[i];
-    for (size_t s = 0; s <= (*store)->num_slots(i); ++s) {
+  for (size_t i = 0; i < store->slices().size(); ++i) {
+    const StoredSlice& slice = store->slices()[i];
+    for (size_t s = 0; s <= store->num_slots(i); ++s) {
       const std::vector<float>& from =
           arrays.at({slice.variable.name(), static_cast<uint32_t>(s)});
       for (size_t chunk = 0; chunk < slice.num_chunks(); ++chunk) {
         const auto first = from.begin() + slice.begin + chunk * kChunkElements;
         std::copy(first, first + slice.chunk_size(chunk),
-                  s == 0 ? (*store)->ValuesToLoad(i, chunk)
-                         : (*store)->SlotToLoad(i, s - 1, chunk));
+                  s == 0 ? store->ValuesToLoad(i, chunk)
+                         : store->SlotToLoad(i, s - 1, chunk));
       }
     }
   }
   const GlobalStep version(options.checkpoint->step());
-  (*store)->SetVersion(version);
-  for (const auto& table : *tables) {
-    absl::Status status = LoadRows(*links, table.get());
-    if (!status.ok()) return status;
+  store->SetVersion(version);
+  for (const auto& table : tables) {
+    HOLDFAST_RETURN_IF_ERROR(LoadRows(links, table.get()));
     table->SetVersion(version);
   }
-  return ShardState{*std::move(store), *std::move(tables)};
+  return ShardState{std::move(store), std::move(tables)};
 }
 
 // ---- Disk ----

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/process/host_memory.h"
 #include "common/trace/trace.h"
 #include "worker/backend/precision.h"
@@ -307,8 +308,7 @@ class Backend {
   virtual absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
                                                bool /*alone*/,
                                                DeviceBuffer* buffer) {
-    absl::Status status = Reserve(rows * cols, buffer);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Reserve(rows * cols, buffer));
     return buffer->View(rows, cols);
   }
 
@@ -319,8 +319,7 @@ class Backend {
   virtual absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host,
                                             int64_t rows, int64_t cols,
                                             DeviceBuffer* buffer) {
-    absl::Status status = Reserve(rows * cols, buffer);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Reserve(rows * cols, buffer));
     return buffer->View(rows, cols);
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/cuda/cuda_backend.h"
 
@@ -63,9 +64,8 @@ absl::StatusOr<Device> ChooseDevice(
                   absl::StrCat("computing on the CPU: ", first.message()),
                   !absl::IsUnimplemented(first)};
   }
-  absl::StatusOr<std::vector<Place>> places = ParsePlaces(text);
-  if (!places.ok()) return places.status();
-  for (const Place& place : *places) {
+  HOLDFAST_ASSIGN_OR_RETURN(auto places, ParsePlaces(text));
+  for (const Place& place : places) {
     if (!place.has_value()) continue;
     const absl::Status usable = check_gpu(*place);
     if (!usable.ok()) {
@@ -74,7 +74,7 @@ absl::StatusOr<Device> ChooseDevice(
                                       "; use cpu, or auto, the default"));
     }
   }
-  return Device{*std::move(places), "", false};
+  return Device{std::move(places), "", false};
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(

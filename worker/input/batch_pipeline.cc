@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -62,13 +63,11 @@ InputMemory AllocateInputs(int64_t size) {
 
 absl::StatusOr<std::unique_ptr<BatchPipeline>> BatchPipeline::Start(
     const ExampleSource* source, Options options) {
-  if (absl::Status status = Check(options); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Check(options));
   const int threads = std::min(options.threads, options.prefetch);
   std::unique_ptr<BatchPipeline> pipeline(
       new BatchPipeline(source, std::move(options)));
-  if (absl::Status status = pipeline->AllocateSlots(); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(pipeline->AllocateSlots());
   if (!pipeline->options_.by_ticket) {
     absl::MutexLock lock(&pipeline->mutex_);
     pipeline->Foretell(0);
@@ -246,27 +245,25 @@ void BatchPipeline::MakeBatches() {
 }
 
 absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
-  const absl::StatusOr<PositionRange> range = RangeOf(index);
-  if (!range.ok()) return range.status();
-  slot->size = range->count;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto range, RangeOf(index));
+  slot->size = range.count;
   const ImageAugmenter* const augmenter = options_.augmenter;
   // The example as read, if the augmenter changes it.
   std::vector<float> as_read(augmenter != nullptr ? example_size_ : 0);
-  for (int64_t i = 0; i < range->count; ++i) {
-    const int64_t position = range->begin + i;
+  for (int64_t i = 0; i < range.count; ++i) {
+    const int64_t position = range.begin + i;
     slot->positions[i] = position;
     const auto input =
         absl::MakeSpan(slot->inputs.get() + i * example_size_, example_size_);
-    const absl::Status status = source_->Read(
+    HOLDFAST_RETURN_IF_ERROR(source_->Read(
         order_.At(position),
         slot->answers.At(
-            i, augmenter != nullptr ? absl::MakeSpan(as_read) : input));
-    if (!status.ok()) return status;
+            i, augmenter != nullptr ? absl::MakeSpan(as_read) : input)));
     if (augmenter != nullptr) {
       augmenter->Apply(augmenter->ChangeAt(position), as_read, input);
     }
   }
-  slot->bags.Assign(range->count, slot->answers.ids());
+  slot->bags.Assign(range.count, slot->answers.ids());
   return absl::OkStatus();
 }
 

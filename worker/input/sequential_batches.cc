@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -22,8 +23,7 @@ absl::StatusOr<Batch> SequentialBatches::Next() {
   for (int64_t i = 0; i < size; ++i) {
     const auto input =
         absl::MakeSpan(inputs_).subspan(i * example_size_, example_size_);
-    const absl::Status status = source_->Read(next_ + i, answers_.At(i, input));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(source_->Read(next_ + i, answers_.At(i, input)));
   }
   next_ += size;
   Batch batch;

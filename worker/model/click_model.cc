@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 #include "worker/model/layers/chain.h"
 #include "worker/model/losses.h"
@@ -211,11 +212,10 @@ class ClickNetwork final : public Network {
       if (!status.ok()) return status;
     }
     if (layers_ == nullptr) return logits;
-    const absl::StatusOr<ConstMatrix> made =
-        ForwardLayers(pass, parameters, examples);
-    if (!made.ok()) return made.status();
-    if (first) return *made;
-    backend_->Add(logits, *made, logits);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto made,
+                              ForwardLayers(pass, parameters, examples));
+    if (first) return made;
+    backend_->Add(logits, made, logits);
     return logits;
   }
 
@@ -286,17 +286,18 @@ class ClickNetwork final : public Network {
     const bool combines =
         layers_ != nullptr && combiner_ != proto::Embedding::SUM;
     if (linear_table_ >= 0 || pairwise_ || !combines) {
-      const auto uploaded = backend_->UploadBags(bags, &bags_staging_);
-      if (!uploaded.ok()) return uploaded.status();
-      bags_ = *uploaded;
-      field_bags_ = *uploaded;
+      HOLDFAST_ASSIGN_OR_RETURN(const auto uploaded,
+                                backend_->UploadBags(bags, &bags_staging_));
+      bags_ = uploaded;
+      field_bags_ = uploaded;
     }
     if (combines) {
       WeighUses(ids, combiner_, &weights_);
       bags.weights = weights_;
-      const auto uploaded = backend_->UploadBags(bags, &field_bags_staging_);
-      if (!uploaded.ok()) return uploaded.status();
-      field_bags_ = *uploaded;
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto uploaded,
+          backend_->UploadBags(bags, &field_bags_staging_));
+      field_bags_ = uploaded;
     }
     const int64_t num_rows = bags.num_rows();
     for (size_t t = 0; t < tables_.size(); ++t) {
@@ -307,10 +308,10 @@ class ClickNetwork final : public Network {
                          num_rows, " rows of the table \"",
                          tables_[t].declared.name(), "\" of ", length));
       }
-      const auto rows =
-          backend_->Upload(batch.rows[t], num_rows, length, &row_staging_[t]);
-      if (!rows.ok()) return rows.status();
-      rows_[t] = *rows;
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto rows,
+          backend_->Upload(batch.rows[t], num_rows, length, &row_staging_[t]));
+      rows_[t] = rows;
     }
     return absl::OkStatus();
   }
@@ -338,18 +339,18 @@ class ClickNetwork final : public Network {
 
   absl::Status BackwardLinear(ConstMatrix dy, Layer::GradientSink sink) {
     const int bias = linear_bias();
-    const absl::StatusOr<Matrix> db =
-        backend_->ReserveFor(sink.Memory(bias), 1, 1, &bias_gradient_);
-    if (!db.ok()) return db.status();
-    backend_->SumRows(dy, *db);
-    absl::Status status = sink(bias, *db);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto db,
+        backend_->ReserveFor(sink.Memory(bias), 1, 1, &bias_gradient_));
+    backend_->SumRows(dy, db);
+    absl::Status status = sink(bias, db);
     if (!status.ok()) return status;
     if (num_numbers_ > 0) {
-      const absl::StatusOr<Matrix> dw = backend_->ReserveFor(
-          sink.Memory(0), num_numbers_, 1, &kernel_gradient_);
-      if (!dw.ok()) return dw.status();
-      backend_->MatMul(Form::kTransposed, x_, Form::kPlain, dy, *dw);
-      status = sink(0, *dw);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto dw, backend_->ReserveFor(sink.Memory(0), num_numbers_, 1,
+                                              &kernel_gradient_));
+      backend_->MatMul(Form::kTransposed, x_, Form::kPlain, dy, dw);
+      status = sink(0, dw);
       if (!status.ok()) return status;
     }
     Matrix rows;
@@ -385,10 +386,11 @@ class ClickNetwork final : public Network {
     ConstMatrix numbers = x_;
     ConstMatrix behind = combined;
     if (bottom_ != nullptr) {
-      const absl::StatusOr<ConstMatrix> made = bottom_->Forward(
-          pass, ParametersOf(*bottom_, first_of_bottom_, parameters), x_);
-      if (!made.ok()) return made.status();
-      numbers = *made;
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto made,
+          bottom_->Forward(
+              pass, ParametersOf(*bottom_, first_of_bottom_, parameters), x_));
+      numbers = made;
       const int64_t vectors = num_fields_ + 1;
       const int64_t pairs = vectors * (vectors - 1) / 2;
       status = Join(numbers, combined, &vectors_);
@@ -412,13 +414,13 @@ class ClickNetwork final : public Network {
                               Matrix dy, Matrix embedding_gradient,
                               Layer::GradientSink sink) {
     const int64_t examples = dy.rows;
-    const absl::StatusOr<Matrix> of_inputs =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto of_inputs,
         BackwardChain(*layers_, first_of_layers_, parameters, dy,
-                      /*want_dx=*/true, sink);
-    if (!of_inputs.ok()) return of_inputs.status();
+                      /*want_dx=*/true, sink));
     const int64_t front = bottom_ != nullptr ? row_length_ : num_numbers_;
     if (bottom_ == nullptr && front == 0) {
-      SumRowGradient(*of_inputs, embedding_gradient);
+      SumRowGradient(of_inputs, embedding_gradient);
       return absl::OkStatus();
     }
     absl::Status status =
@@ -426,7 +428,7 @@ class ClickNetwork final : public Network {
     if (!status.ok()) return status;
     const Matrix of_combined = combined_gradient_.View(examples, bags_size());
     if (bottom_ == nullptr) {
-      backend_->CopyColumns(*of_inputs, front, bags_size(), of_combined, 0);
+      backend_->CopyColumns(of_inputs, front, bags_size(), of_combined, 0);
       SumRowGradient(of_combined, embedding_gradient);
       return absl::OkStatus();
     }
@@ -440,11 +442,11 @@ class ClickNetwork final : public Network {
     const Matrix of_vectors =
         vector_gradient_.View(examples, vectors * row_length_);
     const Matrix of_bottom = bottom_gradient_.View(examples, front);
-    backend_->CopyColumns(*of_inputs, front, pairs, of_products, 0);
+    backend_->CopyColumns(of_inputs, front, pairs, of_products, 0);
     backend_->DotPairsGradient(vectors_view_, vectors, of_products, of_vectors);
     backend_->CopyColumns(of_vectors, front, bags_size(), of_combined, 0);
     SumRowGradient(of_combined, embedding_gradient);
-    backend_->CopyColumns(*of_inputs, 0, front, of_bottom, 0);
+    backend_->CopyColumns(of_inputs, 0, front, of_bottom, 0);
     backend_->AddColumns(of_vectors, 0, front, of_bottom, 0);
     return BackwardChain(*bottom_, first_of_bottom_, parameters, of_bottom,
                          /*want_dx=*/false, sink)
@@ -460,8 +462,8 @@ class ClickNetwork final : public Network {
 
   // The columns of `a`, followed by those of `b`.
   absl::Status Join(ConstMatrix a, ConstMatrix b, DeviceBuffer* buffer) {
-    absl::Status status = backend_->Reserve(a.rows * (a.cols + b.cols), buffer);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        backend_->Reserve(a.rows * (a.cols + b.cols), buffer));
     const Matrix joined = buffer->View(a.rows, a.cols + b.cols);
     backend_->CopyColumns(a, 0, a.cols, joined, 0);
     backend_->CopyColumns(b, 0, b.cols, joined, a.cols);
@@ -543,8 +545,7 @@ bool IsClickModel(const proto::Model& config) { return PartsOf(config).ok(); }
 absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     Backend* backend) {
-  const absl::StatusOr<ClickModelParts> parts = PartsOf(config);
-  if (!parts.ok()) return parts.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto parts, PartsOf(config));
   const auto num_fields = static_cast<int64_t>(examples.id_fields.size());
   if (num_fields == 0) {
     return absl::InvalidArgumentError(
@@ -560,19 +561,19 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
   const int64_t numbers = examples.input_size();
   std::unique_ptr<Chain> bottom;
   std::unique_ptr<Chain> layers;
-  if (parts->layers != nullptr) {
-    const int64_t row_length = parts->embedding->row_length();
+  if (parts.layers != nullptr) {
+    const int64_t row_length = parts.embedding->row_length();
     int64_t inputs = numbers + num_fields * row_length;
-    if (parts->bottom != nullptr) {
+    if (parts.bottom != nullptr) {
       if (numbers == 0) {
         return absl::InvalidArgumentError(
             "dlrm.bottom takes numbers, of which the examples have none: use "
             "deep_fm or wide_and_deep");
       }
-      auto made = Chain::Create(*parts->bottom, "bottom/", examples.shape, seed,
-                                kFirstBottomLayer, backend);
-      if (!made.ok()) return made.status();
-      bottom = *std::move(made);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto made, Chain::Create(*parts.bottom, "bottom/", examples.shape,
+                                   seed, kFirstBottomLayer, backend));
+      bottom = std::move(made);
       const std::vector<int64_t>& shape = bottom->output_shape();
       if (shape.size() != 1 || shape[0] != row_length) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -582,20 +583,19 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
       }
       inputs = row_length + num_fields * (num_fields + 1) / 2;
     }
-    auto made = Chain::Create(WithOutput(*parts->layers),
-                              parts->bottom != nullptr ? "top/" : "deep/",
+    auto made = Chain::Create(WithOutput(*parts.layers),
+                              parts.bottom != nullptr ? "top/" : "deep/",
                               {inputs}, seed, /*first_place=*/0, backend);
     if (!made.ok()) return made.status();
     layers = *std::move(made);
   }
   proto::Loss config_of_loss;
   config_of_loss.mutable_sigmoid_cross_entropy();
-  const absl::StatusOr<Loss> loss = Loss::Create(config_of_loss);
-  if (!loss.ok()) return loss.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto loss, Loss::Create(config_of_loss));
   return NetworkModel::Create(
-      std::make_unique<ClickNetwork>(*parts, examples, std::move(bottom),
+      std::make_unique<ClickNetwork>(parts, examples, std::move(bottom),
                                      std::move(layers), backend),
-      *loss, examples, backend);
+      loss, examples, backend);
 }
 
 }  // namespace holdfast

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -72,12 +73,12 @@ absl::Status CheckGradients(Model* model,
       variables.begin(), variables.end(),
       [](const proto::Variable& v) { return v.has_moving_average(); });
   if (batch.positions.empty() && !averages) {
-    const absl::StatusOr<BatchResult> forward = model->Evaluate(spans, batch);
-    if (!forward.ok()) return forward.status();
-    if (forward->loss_sum != result->loss_sum) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
+                              model->Evaluate(spans, batch));
+    if (forward.loss_sum != result->loss_sum) {
       return absl::FailedPreconditionError(
           absl::StrCat("ComputeGradients finds the loss ", result->loss_sum,
-                       ", Evaluate ", forward->loss_sum));
+                       ", Evaluate ", forward.loss_sum));
     }
   }
 

@@ -2,6 +2,7 @@
 #include "worker/model/gradient_downloads.h"
 
 #include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -21,18 +22,18 @@ absl::Status GradientDownloads::Drop() {
 }
 
 absl::Status GradientDownloads::Begin(int variable, ConstMatrix gradient) {
-  const absl::StatusOr<Download> download = backend_->StartDownload(gradient);
-  if (!download.ok()) return download.status();
-  sending_.push_back({variable, *download});
+  HOLDFAST_ASSIGN_OR_RETURN(const auto download,
+                            backend_->StartDownload(gradient));
+  sending_.push_back({variable, download});
   return absl::OkStatus();
 }
 
 absl::Status GradientDownloads::Deliver(GradientSink sink) {
   for (; delivered_ < sending_.size(); ++delivered_) {
     const Sending& next = sending_[delivered_];
-    const absl::StatusOr<bool> arrived = backend_->HasArrived(next.download);
-    if (!arrived.ok()) return arrived.status();
-    if (!*arrived) break;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto arrived,
+                              backend_->HasArrived(next.download));
+    if (!arrived) break;
     sink(next.variable, next.download.values);
   }
   return absl::OkStatus();
@@ -44,8 +45,7 @@ absl::Status GradientDownloads::Finish(GradientSink sink) {
     {
       const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
                                 "a gradient from the device");
-      const absl::Status status = backend_->Await(next.download);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(backend_->Await(next.download));
     }
     sink(next.variable, next.download.values);
   }

@@ -2,6 +2,7 @@
 #include "worker/model/model.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 
 namespace holdfast {
@@ -16,9 +17,9 @@ absl::Status CheckParameters(
   }
   for (size_t i = 0; i < variables.size(); ++i) {
     const proto::Variable& variable = variables[i];
-    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    if (static_cast<int64_t>(parameters[i].size()) != *elements) {
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    if (static_cast<int64_t>(parameters[i].size()) != elements) {
       return absl::InvalidArgumentError(absl::StrCat(
           "variable \"", variable.name(), "\": the model was given ",
           parameters[i].size(), " values, its shape is ",

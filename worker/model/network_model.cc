@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 
 namespace holdfast {
@@ -30,14 +31,12 @@ absl::Status CheckDistinct(absl::Span<const proto::Variable> variables) {
 absl::StatusOr<std::unique_ptr<NetworkModel>> NetworkModel::Create(
     std::unique_ptr<Network> network, const Loss& loss,
     const ExampleSpec& examples, Backend* backend) {
-  const absl::StatusOr<int64_t> example_size = NumElements(examples.shape);
-  if (!example_size.ok()) return example_size.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto example_size,
+                            NumElements(examples.shape));
   std::unique_ptr<NetworkModel> model(
       new NetworkModel(backend, loss, std::move(network)));
   const std::vector<proto::Variable>& variables = model->network_->variables();
-  if (absl::Status status = CheckDistinct(variables); !status.ok()) {
-    return status;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckDistinct(variables));
   const std::vector<int64_t>& shape = model->network_->output_shape();
   const std::string last = absl::StrCat(
       model->network_->OutputName(), " gives the shape ", ShapeString(shape));
@@ -68,7 +67,7 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> NetworkModel::Create(
           " classes apart; the data have ", *examples.num_classes, " classes"));
     }
   }
-  model->example_size_ = *example_size;
+  model->example_size_ = example_size;
   model->outputs_.count = shape[0];
   model->outputs_.predict_class =
       examples.num_targets == 0 && loss.PredictsClass(shape[0]);
@@ -92,10 +91,9 @@ absl::StatusOr<BatchResult> NetworkModel::Compute(
     GradientSink sink) {
   downloads_.Clear();
   Matrix gradient;
-  const absl::StatusOr<Forward> forward =
-      RunForward(parameters, batch, &gradient);
-  if (!forward.ok()) return forward.status();
-  const PendingLoss& loss = forward->loss;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
+                            RunForward(parameters, batch, &gradient));
+  const PendingLoss& loss = forward.loss;
   std::optional<BatchResult> result;
   const auto read_result = [&]() -> absl::Status {
     const absl::StatusOr<BatchResult> read = ReadResult(batch, loss);
@@ -103,17 +101,16 @@ absl::StatusOr<BatchResult> NetworkModel::Compute(
     return read.status();
   };
   if (loss.sums.has_value()) {
-    const absl::Status status = read_result();
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(read_result());
     if (!result->finite) return *result;
   }
   const auto take = [&](int variable, ConstMatrix made) -> absl::Status {
     absl::Status status = downloads_.Begin(variable, made);
     if (!status.ok()) return status;
     if (!result.has_value()) {
-      const absl::StatusOr<bool> arrived = backend_->HasArrived(loss.download);
-      if (!arrived.ok()) return arrived.status();
-      if (!*arrived) return absl::OkStatus();
+      HOLDFAST_ASSIGN_OR_RETURN(const auto arrived,
+                                backend_->HasArrived(loss.download));
+      if (!arrived) return absl::OkStatus();
       status = read_result();
       if (!status.ok()) return status;
     }
@@ -133,13 +130,11 @@ absl::StatusOr<BatchResult> NetworkModel::ComputeOnDevice(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     Layer::GradientSink sink) {
   Matrix gradient;
-  const absl::StatusOr<Forward> forward =
-      RunForward(parameters, batch, &gradient);
-  if (!forward.ok()) return forward.status();
-  const absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
+                            RunForward(parameters, batch, &gradient));
+  const absl::StatusOr<BatchResult> result = ReadResult(batch, forward.loss);
   if (!result.ok() || !result->finite) return result;
-  const absl::Status status = RunBackward(batch, gradient, sink);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(RunBackward(batch, gradient, sink));
   return result;
 }
 
@@ -158,9 +153,8 @@ absl::Status NetworkModel::RunBackward(const Batch& batch, Matrix gradient,
     return sink(variable, made);
   };
   const auto memory_of = [&](int variable) { return sink.Memory(variable); };
-  const absl::Status done = network_->Backward(
-      parameters_, gradient, Layer::GradientSink(take, memory_of));
-  if (!done.ok()) return done;
+  HOLDFAST_RETURN_IF_ERROR(network_->Backward(
+      parameters_, gradient, Layer::GradientSink(take, memory_of)));
   // All of this batch's work has been enqueued.
   return BringNext(batch);
 }
@@ -172,15 +166,14 @@ absl::StatusOr<BatchResult> NetworkModel::ReadResult(const Batch& batch,
     const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait, "the loss");
     return backend_->ReadLoss(loss);
   };
-  const absl::StatusOr<LossSums> sums = read();
-  if (!sums.ok()) return sums.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto sums, read());
   BatchResult result;
   result.examples = batch.size();
-  result.loss_sum = sums->loss;
-  result.correct = sums->correct;
-  result.absolute_error_sum = sums->absolute_error;
-  result.squared_error_sum = sums->squared_error;
-  result.finite = std::isfinite(sums->loss);
+  result.loss_sum = sums.loss;
+  result.correct = sums.correct;
+  result.absolute_error_sum = sums.absolute_error;
+  result.squared_error_sum = sums.squared_error;
+  result.finite = std::isfinite(sums.loss);
   return result;
 }
 
@@ -213,12 +206,12 @@ absl::Status NetworkModel::BringNext(const Batch& batch) {
         "the next batch has ", examples, " examples, but ",
         batch.next_inputs.size(), " values; each has ", example_size_));
   }
-  const absl::StatusOr<ConstMatrix> uploaded = backend_->Upload(
-      batch.next_inputs, examples, example_size_, &next_staging_);
-  if (!uploaded.ok()) return uploaded.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto uploaded,
+                            backend_->Upload(batch.next_inputs, examples,
+                                             example_size_, &next_staging_));
   // A backend that reads host memory directly has uploaded nothing.
-  if (uploaded->data == batch.next_inputs.data()) return absl::OkStatus();
-  next_ = *uploaded;
+  if (uploaded.data == batch.next_inputs.data()) return absl::OkStatus();
+  next_ = uploaded;
   next_positions_.assign(batch.next_positions.begin(),
                          batch.next_positions.end());
   return absl::OkStatus();
@@ -235,17 +228,14 @@ absl::StatusOr<BatchResult> NetworkModel::Evaluate(
 
 absl::StatusOr<BatchResult> NetworkModel::RunEvaluation(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  const absl::StatusOr<Forward> forward =
-      RunForward(parameters, batch, nullptr);
-  if (!forward.ok()) return forward.status();
-  absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
+                            RunForward(parameters, batch, nullptr));
+  absl::StatusOr<BatchResult> result = ReadResult(batch, forward.loss);
   if (!result.ok() || !batch.wants_outputs) return result;
-  const absl::StatusOr<Download> download =
-      backend_->StartDownload(forward->outputs);
-  if (!download.ok()) return download.status();
-  const absl::Status status = backend_->Await(*download);
-  if (!status.ok()) return status;
-  result->outputs = download->values;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto download,
+                            backend_->StartDownload(forward.outputs));
+  HOLDFAST_RETURN_IF_ERROR(backend_->Await(download));
+  result->outputs = download.values;
   return result;
 }
 
@@ -259,32 +249,30 @@ absl::StatusOr<NetworkModel::Forward> NetworkModel::RunForward(
   if (!status.ok()) return status;
 
   // Uploaded in the order in which the network needs them.
-  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
-  if (!input.ok()) return input.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto input, Inputs(batch));
   for (size_t i = 0; i < parameters.size(); ++i) {
     // A matrix keeps its shape, a vector becomes a row.
     const proto::Variable& variable = network_->variables()[i];
     const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
-    const absl::StatusOr<ConstMatrix> uploaded =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto uploaded,
         backend_->Upload(parameters[i], rows, parameters[i].size() / rows,
-                         &parameter_staging_[i]);
-    if (!uploaded.ok()) return uploaded.status();
-    parameters_[i] = *uploaded;
+                         &parameter_staging_[i]));
+    parameters_[i] = uploaded;
   }
   const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
-  const absl::StatusOr<ConstMatrix> outputs =
-      network_->Forward(pass, parameters_, *input, batch);
-  if (!outputs.ok()) return outputs.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto outputs,
+                            network_->Forward(pass, parameters_, input, batch));
   if (gradient != nullptr) {
-    status = backend_->Reserve(outputs->size(), &loss_gradient_);
+    status = backend_->Reserve(outputs.size(), &loss_gradient_);
     if (!status.ok()) return status;
-    *gradient = loss_gradient_.View(batch.size(), outputs->cols);
+    *gradient = loss_gradient_.View(batch.size(), outputs.cols);
   }
   absl::StatusOr<PendingLoss> loss =
-      loss_.Start(backend_, *outputs,
+      loss_.Start(backend_, outputs,
                   {batch.labels, batch.targets, batch.weights}, gradient);
   if (!loss.ok()) return loss.status();
-  return Forward{*outputs, *std::move(loss)};
+  return Forward{outputs, *std::move(loss)};
 }
 
 }  // namespace holdfast

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/base/strand.h"
 #include "common/trace/trace.h"
 #include "worker/input/batch.h"
@@ -261,9 +262,8 @@ class SequentialReplicas final : public ReplicatedModel {
           if (replica == 0) {
             own_[variable] = gradient;
           } else {
-            const absl::Status status = backends_[replica]->Share(
-                gradient, &shared_[replica][variable]);
-            if (!status.ok()) return status;
+            HOLDFAST_RETURN_IF_ERROR(backends_[replica]->Share(
+                gradient, &shared_[replica][variable]));
           }
           return made(variable);
         });
@@ -279,18 +279,18 @@ class SequentialReplicas final : public ReplicatedModel {
                    GradientSink sink) override {
     Backend* const backend = backends_[0];
     const ConstMatrix own = own_[variable];
-    const absl::StatusOr<Matrix> sum = backend->ReserveFor(
-        sink.Memory(variable), own.rows, own.cols, &sums_[variable]);
-    if (!sum.ok()) return sum.status();
-    backend->Scale(weights[0], own, *sum);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto sum, backend->ReserveFor(sink.Memory(variable), own.rows,
+                                            own.cols, &sums_[variable]));
+    backend->Scale(weights[0], own, sum);
     for (size_t replica = 1; replica < weights.size(); ++replica) {
-      const absl::StatusOr<ConstMatrix> fetched =
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto fetched,
           backend->Fetch(shared_[replica][variable],
-                         &fetched_[next_fetched_++ % fetched_.size()]);
-      if (!fetched.ok()) return fetched.status();
-      backend->AddScaled(weights[replica], *fetched, *sum);
+                         &fetched_[next_fetched_++ % fetched_.size()]));
+      backend->AddScaled(weights[replica], fetched, sum);
     }
-    return downloads_.Start(variable, *sum, sink);
+    return downloads_.Start(variable, sum, sink);
   }
 
   absl::Status FinishBatch(GradientSink sink) override {
@@ -395,23 +395,23 @@ absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
   if (config.has_sequential()) {
     std::vector<std::unique_ptr<NetworkModel>> models;
     for (Backend* const backend : backends) {
-      auto model =
-          CreateSequential(config.sequential(), examples, seed, backend);
-      if (!model.ok()) return model.status();
-      models.push_back(*std::move(model));
+      HOLDFAST_ASSIGN_OR_RETURN(
+          auto model,
+          CreateSequential(config.sequential(), examples, seed, backend));
+      models.push_back(std::move(model));
     }
     return std::make_unique<SequentialReplicas>(std::move(models), backends);
   }
   std::vector<std::unique_ptr<Model>> models;
   for (Backend* const backend : backends) {
-    auto model = CreateModel(config, examples, seed, backend, registry);
-    if (!model.ok()) return model.status();
-    if (!(*model)->Tables().empty()) {
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto model, CreateModel(config, examples, seed, backend, registry));
+    if (!model->Tables().empty()) {
       return absl::InvalidArgumentError(
           "--device names several devices, but a worker computes a model with "
           "embedding tables on one: start a worker for each device");
     }
-    models.push_back(*std::move(model));
+    models.push_back(std::move(model));
   }
   return std::make_unique<HostReplicas>(std::move(models),
                                         backends[0]->tracer());

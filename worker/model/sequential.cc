@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/model/layers/chain.h"
 #include "worker/model/losses.h"
 #include "worker/model/network.h"
@@ -51,8 +52,7 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateSequential(
   if (config.layers().empty()) {
     return absl::InvalidArgumentError("the model has no layers");
   }
-  const absl::StatusOr<Loss> loss = Loss::Create(config.loss());
-  if (!loss.ok()) return loss.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto loss, Loss::Create(config.loss()));
   if (!examples.id_fields.empty()) {
     return absl::InvalidArgumentError(
         "a sequential model has no use for ids, which the examples have: use "
@@ -60,16 +60,15 @@ absl::StatusOr<std::unique_ptr<NetworkModel>> CreateSequential(
         "model with embedding tables (docs/click_models.md), or leave the ids "
         "out");
   }
-  auto layers = Chain::Create(config.layers(), /*prefix=*/"", examples.shape,
-                              seed, /*first_place=*/0, backend);
-  if (!layers.ok()) return layers.status();
-  if ((*layers)->variables().empty()) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto layers, Chain::Create(config.layers(), /*prefix=*/"", examples.shape,
+                                 seed, /*first_place=*/0, backend));
+  if (layers->variables().empty()) {
     return absl::InvalidArgumentError(
         "the model has nothing to train: no layer has variables");
   }
-  return NetworkModel::Create(
-      std::make_unique<LayerNetwork>(*std::move(layers)), *loss, examples,
-      backend);
+  return NetworkModel::Create(std::make_unique<LayerNetwork>(std::move(layers)),
+                              loss, examples, backend);
 }
 
 }  // namespace holdfast

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/job/ids.h"
@@ -16,10 +17,10 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     const std::string& path) {
-  const auto directory =
-      CheckpointDirectory::OpenToRead(path, PosixFileSystem());
-  if (!directory.ok()) return directory.status();
-  const auto journal = directory->ReadJournal();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto directory,
+      CheckpointDirectory::OpenToRead(path, PosixFileSystem()));
+  const auto journal = directory.ReadJournal();
   if (absl::IsNotFound(journal.status())) {
     return CheckpointReader::OpenFolder(path, PosixFileSystem());
   }
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     return absl::NotFoundError(
         absl::StrCat(path, ": there is no durable checkpoint yet"));
   }
-  return CheckpointReader::Open(*directory, *journal->checkpoints().rbegin());
+  return CheckpointReader::Open(directory, *journal->checkpoints().rbegin());
 }
 
 absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
@@ -36,11 +37,11 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                                           const ExampleSpec& examples,
                                           const ModelRegistry& registry,
                                           Backend* backend) {
-  auto model =
-      CreateModel(job.model(), examples, job.seed(), backend, registry);
-  if (!model.ok()) return model.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto model,
+      CreateModel(job.model(), examples, job.seed(), backend, registry));
   std::vector<std::vector<float>> values;
-  for (const proto::Variable& variable : (*model)->Variables()) {
+  for (const proto::Variable& variable : model->Variables()) {
     const proto::Variable* const stored = reader->FindVariable(variable.name());
     if (stored == nullptr) {
       return absl::InvalidArgumentError(
@@ -55,18 +56,17 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                        ShapeString(variable.shape()), " in the job's model, ",
                        ShapeString(stored->shape()), " in the checkpoint"));
     }
-    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    absl::Status status =
+    HOLDFAST_ASSIGN_OR_RETURN(const auto elements,
+                              NumElements(variable.shape()));
+    HOLDFAST_RETURN_IF_ERROR(
         reader->Read(variable.name(), /*slot=*/0, 0,
-                     absl::MakeSpan(values.emplace_back(*elements)));
-    if (!status.ok()) return status;
+                     absl::MakeSpan(values.emplace_back(elements))));
   }
-  auto rows = CheckpointRows::Load(reader, (*model)->Tables());
-  if (!rows.ok()) return rows.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto rows,
+                            CheckpointRows::Load(reader, model->Tables()));
   const GlobalStep step(reader->manifest().name().step());
-  return CheckpointModel{*std::move(model), Parameters(step, std::move(values)),
-                         *std::move(rows)};
+  return CheckpointModel{std::move(model), Parameters(step, std::move(values)),
+                         std::move(rows)};
 }
 
 Parameters RoundedToInt8(const Parameters& parameters,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 
@@ -26,11 +27,11 @@ absl::StatusOr<CheckpointRows> CheckpointRows::Load(
                        " values in the job's model, of ", stored->row_length(),
                        " in the checkpoint"));
     }
-    auto initializer =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto initializer,
         RowInitializer::Create(stored->initializer(), stored->row_length(),
-                               name, reader->manifest().declaration().seed());
-    if (!initializer.ok()) return initializer.status();
-    Table rows{*std::move(initializer), row_length};
+                               name, reader->manifest().declaration().seed()));
+    Table rows{std::move(initializer), row_length};
     const uint64_t count = reader->CountRows(name, {}).rows;
     rows.places.reserve(count);
     rows.values.reserve(count * row_length);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/file_system.h"
 #include "common/data/computed_fields.h"
@@ -25,10 +26,10 @@ absl::Status EvaluateAll(
     const std::function<void()>& pause) {
   int unread = 0;
   for (;;) {
-    const auto next = cluster->NextEvaluation(absl::InfiniteFuture());
-    if (!next.ok()) return next.status();
-    if (!next->has_value()) return absl::OkStatus();
-    const auto result = evaluate(**next);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto next,
+                              cluster->NextEvaluation(absl::InfiniteFuture()));
+    if (!next.has_value()) return absl::OkStatus();
+    const auto result = evaluate(*next);
     const absl::Status& status = result.status();
     if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
       // The job may have been rolled back to a step before it.
@@ -39,9 +40,8 @@ absl::Status EvaluateAll(
     }
     if (!status.ok()) return status;
     unread = 0;
-    const absl::Status reported =
-        cluster->ReportEvaluation(*result, **next, absl::InfiniteFuture());
-    if (!reported.ok()) return reported;
+    HOLDFAST_RETURN_IF_ERROR(
+        cluster->ReportEvaluation(*result, *next, absl::InfiniteFuture()));
   }
 }
 
@@ -60,12 +60,11 @@ absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
         "data.holdout");
   }
   if (!HasOpenFields(data)) {
-    const absl::Status status = task->OpenTestSet();
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(task->OpenTestSet());
   }
-  auto backend = CreateBackend(options.place, options.device);
-  if (!backend.ok()) return backend.status();
-  task->backend_ = *std::move(backend);
+  HOLDFAST_ASSIGN_OR_RETURN(auto backend,
+                            CreateBackend(options.place, options.device));
+  task->backend_ = std::move(backend);
   return task;
 }
 
@@ -75,9 +74,9 @@ absl::Status EvaluatorTask::OpenTestSet() {
   if (data.has_test()) {
     test_set = OpenJobDataset(data.test(), data, options_.reading, "evaluate");
   } else {
-    const auto opened = JobData::Open(data, options_.reading);
-    if (!opened.ok()) return opened.status();
-    test_set = opened->OpenTestSet();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto opened,
+                              JobData::Open(data, options_.reading));
+    test_set = opened.OpenTestSet();
   }
   if (!test_set.ok()) return test_set.status();
   test_set_ = *std::move(test_set);
@@ -105,30 +104,30 @@ absl::Status EvaluatorTask::Run(Cluster* cluster) {
 absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
     const CheckpointDirectory& directory, const proto::CheckpointName& name) {
   const absl::Time begin = SteadyNow();
-  auto reader = CheckpointReader::Open(directory, name);
-  if (!reader.ok()) return reader.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto reader,
+                            CheckpointReader::Open(directory, name));
   if (test_set_ == nullptr) {
-    const auto declared = DeclaredJobFile((*reader)->manifest().declaration());
-    if (!declared.ok()) return declared.status();
-    absl::Status status = ResolveFrom(*declared, &options_.job);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto declared, DeclaredJobFile(reader->manifest().declaration()));
+    absl::Status status = ResolveFrom(declared, &options_.job);
     if (status.ok()) status = OpenTestSet();
     // An error here is not about the checkpoint.
     if (!status.ok()) return absl::InvalidArgumentError(status.message());
   }
-  auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),
-                          models_, backend_.get());
-  if (!loaded.ok()) return loaded.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto loaded, LoadModel(reader.get(), options_.job, test_set_->spec(),
+                             models_, backend_.get()));
   const proto::Evaluation& config = options_.job.evaluation();
   absl::Status status =
-      CheckScores(config, loaded->model->Outputs(), test_set_->spec());
+      CheckScores(config, loaded.model->Outputs(), test_set_->spec());
   if (!status.ok()) return status;
-  const auto scores = EvaluateOn(*test_set_, config, loaded->parameters,
-                                 loaded->ReadRows(), loaded->model.get(),
-                                 /*cancelled=*/nullptr);
-  if (!scores.ok()) return scores.status();
-  LOG(INFO) << DescribeEvaluation(scores->result) << " (" << SteadyNow() - begin
+  HOLDFAST_ASSIGN_OR_RETURN(const auto scores,
+                            EvaluateOn(*test_set_, config, loaded.parameters,
+                                       loaded.ReadRows(), loaded.model.get(),
+                                       /*cancelled=*/nullptr));
+  LOG(INFO) << DescribeEvaluation(scores.result) << " (" << SteadyNow() - begin
             << ")";
-  return scores->result;
+  return scores.result;
 }
 
 }  // namespace holdfast

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/fake_cluster.h"
+#include "client/testing/fake_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

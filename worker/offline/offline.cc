@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/data/data_files.h"
@@ -121,17 +122,15 @@ struct Opened {
 
 absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   Opened opened;
-  auto reader = OpenCheckpoint(options.checkpoint);
-  if (!reader.ok()) return reader.status();
-  opened.reader = *std::move(reader);
+  HOLDFAST_ASSIGN_OR_RETURN(auto reader, OpenCheckpoint(options.checkpoint));
+  opened.reader = std::move(reader);
   const auto declared =
       DeclaredJobFile(opened.reader->manifest().declaration());
   if (options.job.has_value()) {
     if (absl::IsDataLoss(declared.status())) return declared.status();
     opened.job = *options.job;
-    const absl::Status status =
-        ResolveFrom(declared.ok() ? *declared : proto::Job(), &opened.job);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        ResolveFrom(declared.ok() ? *declared : proto::Job(), &opened.job));
   } else {
     if (!declared.ok()) {
       return absl::Status(
@@ -148,9 +147,8 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   }
   DeviceOptions device = options.device;
   device.precision = PrecisionOf(opened.job);
-  auto backend = CreateBackend(options.place, device);
-  if (!backend.ok()) return backend.status();
-  opened.backend = *std::move(backend);
+  HOLDFAST_ASSIGN_OR_RETURN(auto backend, CreateBackend(options.place, device));
+  opened.backend = std::move(backend);
   return opened;
 }
 
@@ -161,10 +159,9 @@ absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
                                          bool has_answers) {
   proto::Dataset dataset = opened.Examples();
   if (!options.data.empty()) {
-    const absl::Status status = SetDataFiles(
+    HOLDFAST_RETURN_IF_ERROR(SetDataFiles(
         options.data, has_answers ? opened.answers() : AnswerKind::kNone,
-        &dataset);
-    if (!status.ok()) return status;
+        &dataset));
   }
   if (!has_answers) {
     RemoveAnswers(&dataset);
@@ -188,10 +185,11 @@ absl::StatusOr<int64_t> NumTargets(const Opened& opened,
   // One for each output.
   ExampleSpec inputs = examples;
   inputs.num_classes.reset();
-  const auto model = CreateModel(opened.job.model(), inputs, opened.job.seed(),
-                                 opened.backend.get(), models);
-  if (!model.ok()) return model.status();
-  return (*model)->Outputs().count;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto model,
+      CreateModel(opened.job.model(), inputs, opened.job.seed(),
+                  opened.backend.get(), models));
+  return model->Outputs().count;
 }
 
 // Errors: INVALID_ARGUMENT when `found` differs from what the model was trained
@@ -211,8 +209,7 @@ absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
   for (const proto::DeclaredJob::IdField& field : fields) {
     trained_ids.push_back({field.name(), field.max_ids(), field.origin()});
   }
-  const absl::Status status = CheckIdsAlike(found.id_fields, trained_ids);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckIdsAlike(found.id_fields, trained_ids));
   const auto& trained = opened.declared().example_shape();
   if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {
     return absl::OkStatus();
@@ -237,20 +234,20 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
   const proto::Data& data = opened.job.data();
   const bool held_out = options.data.empty() && data.has_holdout();
   if (!held_out) {
-    const absl::Status status = CheckHasData(options, opened);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CheckHasData(options, opened));
   }
-  auto config = DatasetOf(options, opened, /*has_answers=*/true);
-  if (!config.ok()) return config.status();
-  auto dataset = OpenJobDataset(*config, data, options.reading, "evaluate");
-  if (!dataset.ok()) return dataset.status();
-  const absl::Status status = CheckInputs(opened, (*dataset)->spec());
+  HOLDFAST_ASSIGN_OR_RETURN(auto config,
+                            DatasetOf(options, opened, /*has_answers=*/true));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto dataset, OpenJobDataset(config, data, options.reading, "evaluate"));
+  const absl::Status status = CheckInputs(opened, dataset->spec());
   if (!status.ok()) return status;
-  if (!held_out) return *std::move(dataset);
-  auto parts = SubsetDataset::HoldOut(
-      std::shared_ptr<const Dataset>(*std::move(dataset)), data);
-  if (!parts.ok()) return parts.status();
-  return std::move(parts->held_out);
+  if (!held_out) return std::move(dataset);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto parts,
+      SubsetDataset::HoldOut(std::shared_ptr<const Dataset>(std::move(dataset)),
+                             data));
+  return std::move(parts.held_out);
 }
 
 proto::CheckpointEvaluation::Scores ScoresOf(const EvaluationScores& scores) {
@@ -278,102 +275,98 @@ proto::CheckpointEvaluation::Scores ScoresOf(const EvaluationScores& scores) {
 
 absl::StatusOr<proto::CheckpointEvaluation> EvaluateCheckpoint(
     const OfflineOptions& options, bool int8, const ModelRegistry& models) {
-  auto opened = Open(options);
-  if (!opened.ok()) return opened.status();
-  auto dataset = OpenToEvaluate(options, *opened);
-  if (!dataset.ok()) return dataset.status();
-  auto loaded = LoadModel(opened->reader.get(), opened->job, (*dataset)->spec(),
-                          models, opened->backend.get());
-  if (!loaded.ok()) return loaded.status();
-  const proto::Evaluation& config = opened->job.evaluation();
+  HOLDFAST_ASSIGN_OR_RETURN(auto opened, Open(options));
+  HOLDFAST_ASSIGN_OR_RETURN(auto dataset, OpenToEvaluate(options, opened));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto loaded, LoadModel(opened.reader.get(), opened.job, dataset->spec(),
+                             models, opened.backend.get()));
+  const proto::Evaluation& config = opened.job.evaluation();
   absl::Status status =
-      CheckScores(config, loaded->model->Outputs(), (*dataset)->spec());
+      CheckScores(config, loaded.model->Outputs(), dataset->spec());
   if (!status.ok()) return status;
 
   proto::CheckpointEvaluation told;
-  told.set_checkpoint(FolderName(opened->reader->manifest().name()));
+  told.set_checkpoint(FolderName(opened.reader->manifest().name()));
   const auto evaluate =
       [&](const Parameters& parameters) -> absl::StatusOr<EvaluationScores> {
-    const Progress progress(dataset->get(), "evaluated");
-    return EvaluateOn(*progress.source(), config, parameters,
-                      loaded->ReadRows(), loaded->model.get(),
+    const Progress progress(dataset.get(), "evaluated");
+    return EvaluateOn(*progress.source(), config, parameters, loaded.ReadRows(),
+                      loaded.model.get(),
                       /*cancelled=*/nullptr);
   };
-  const auto scores = evaluate(loaded->parameters);
-  if (!scores.ok()) return scores.status();
-  told.set_step(static_cast<double>(scores->result.step()));
-  told.set_examples(static_cast<double>(scores->result.examples()));
-  *told.mutable_float32() = ScoresOf(*scores);
-  LOG(INFO) << DescribeEvaluation(scores->result);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto scores, evaluate(loaded.parameters));
+  told.set_step(static_cast<double>(scores.result.step()));
+  told.set_examples(static_cast<double>(scores.result.examples()));
+  *told.mutable_float32() = ScoresOf(scores);
+  LOG(INFO) << DescribeEvaluation(scores.result);
   if (!int8) return told;
-  const auto rounded =
-      evaluate(RoundedToInt8(loaded->parameters, loaded->model->Variables()));
-  if (!rounded.ok()) return rounded.status();
-  *told.mutable_int8() = ScoresOf(*rounded);
-  LOG(INFO) << "with 8-bit integers: " << DescribeEvaluation(rounded->result);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto rounded,
+      evaluate(RoundedToInt8(loaded.parameters, loaded.model->Variables())));
+  *told.mutable_int8() = ScoresOf(rounded);
+  LOG(INFO) << "with 8-bit integers: " << DescribeEvaluation(rounded.result);
   return told;
 }
 
 absl::Status PredictWithCheckpoint(const OfflineOptions& options,
                                    const std::string& output,
                                    const ModelRegistry& models) {
-  auto opened = Open(options);
-  if (!opened.ok()) return opened.status();
-  absl::Status status = CheckHasData(options, *opened);
+  HOLDFAST_ASSIGN_OR_RETURN(auto opened, Open(options));
+  absl::Status status = CheckHasData(options, opened);
   if (!status.ok()) return status;
-  const auto config = DatasetOf(options, *opened, /*has_answers=*/false);
-  if (!config.ok()) return config.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto config,
+                            DatasetOf(options, opened, /*has_answers=*/false));
   DataOptions reading = options.reading;
   reading.unlabeled = true;
-  auto dataset =
-      OpenJobDataset(*config, opened->job.data(), reading, "predict");
-  if (!dataset.ok()) return dataset.status();
-  status = CheckInputs(*opened, (*dataset)->spec());
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto dataset,
+      OpenJobDataset(config, opened.job.data(), reading, "predict"));
+  status = CheckInputs(opened, dataset->spec());
   if (!status.ok()) return status;
-  const auto targets = NumTargets(*opened, (*dataset)->spec(), models);
-  if (!targets.ok()) return targets.status();
-  const Unanswered inputs(dataset->get(), *targets);
-  auto loaded = LoadModel(opened->reader.get(), opened->job, inputs.spec(),
-                          models, opened->backend.get());
-  if (!loaded.ok()) return loaded.status();
-  const OutputSpec outputs = loaded->model->Outputs();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto targets,
+                            NumTargets(opened, dataset->spec(), models));
+  const Unanswered inputs(dataset.get(), targets);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto loaded, LoadModel(opened.reader.get(), opened.job, inputs.spec(),
+                             models, opened.backend.get()));
+  const OutputSpec outputs = loaded.model->Outputs();
   if (outputs.count == 0) {
     return absl::UnimplementedError(
-        absl::StrCat("the model \"", opened->job.model().registered().name(),
+        absl::StrCat("the model \"", opened.job.model().registered().name(),
                      "\" returns no outputs: it must implement Model::Outputs "
                      "(worker/model/model.h)"));
   }
 
   PredictionColumns columns =
-      ColumnsOf(opened->job, outputs.count, outputs.predict_class);
-  if (!(*dataset)->FileOf(0).empty()) {
+      ColumnsOf(opened.job, outputs.count, outputs.predict_class);
+  if (!dataset->FileOf(0).empty()) {
     columns.file_of = [&dataset](int64_t example) {
-      return (*dataset)->FileOf(example);
+      return dataset->FileOf(example);
     };
   }
-  auto file = PredictionFile::Create(output, std::move(columns), outputs.count);
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto file,
+      PredictionFile::Create(output, std::move(columns), outputs.count));
   const Progress progress(&inputs, "predicted");
-  const proto::Evaluation& evaluation = opened->job.evaluation();
+  const proto::Evaluation& evaluation = opened.job.evaluation();
   SequentialBatches batches(
       progress.source(),
       evaluation.has_batch_size() ? evaluation.batch_size() : kDefaultBatchSize,
-      FieldsOf(*loaded->model));
-  BatchRows rows(loaded->model->Tables().size());
-  const std::vector<absl::Span<const float>> values = loaded->parameters.All();
+      FieldsOf(*loaded.model));
+  BatchRows rows(loaded.model->Tables().size());
+  const std::vector<absl::Span<const float>> values = loaded.parameters.All();
   for (;;) {
-    auto batch = batches.Next();
-    if (!batch.ok()) return batch.status();
-    if (batch->size() == 0) break;
-    batch->wants_outputs = true;
-    status = rows.Bring(Parameters(), loaded->ReadRows(), &*batch);
+    HOLDFAST_ASSIGN_OR_RETURN(auto batch, batches.Next());
+    if (batch.size() == 0) break;
+    batch.wants_outputs = true;
+    status = rows.Bring(Parameters(), loaded.ReadRows(), &batch);
     if (!status.ok()) return status;
-    const auto result = loaded->model->Evaluate(values, *batch);
-    if (!result.ok()) return result.status();
-    status = (*file)->Add(result->outputs);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto result,
+                              loaded.model->Evaluate(values, batch));
+    status = file->Add(result.outputs);
     if (!status.ok()) return status;
   }
-  return (*file)->Finish();
+  return file->Finish();
 }
 
 }  // namespace holdfast

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/checkpoint/testing/checkpoint_testing.h"
 #include "google/protobuf/text_format.h"
 #include "worker/input/dataset_registry.h"
 #include "worker/model/registry.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "worker/model/click_model.h"
 
 namespace holdfast {
@@ -136,10 +137,10 @@ std::string PredictionLine(const PredictionColumns& columns, int64_t example,
 
 absl::StatusOr<std::unique_ptr<PredictionFile>> PredictionFile::Create(
     const std::string& path, PredictionColumns columns, int64_t num_outputs) {
-  auto file = PosixFileSystem()->Create(path + ".tmp");
-  if (!file.ok()) return file.status();
+  HOLDFAST_ASSIGN_OR_RETURN(auto file,
+                            PosixFileSystem()->Create(path + ".tmp"));
   return std::unique_ptr<PredictionFile>(new PredictionFile(
-      path, std::move(columns), num_outputs, *std::move(file)));
+      path, std::move(columns), num_outputs, std::move(file)));
 }
 
 PredictionFile::PredictionFile(std::string path, PredictionColumns columns,

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/phase_meter.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -45,8 +46,7 @@ absl::Status AsynchronousLoop::Run() {
     if (!status.ok()) return status;
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
-    absl::Status status = Finish(&slots_[(turn + i) % slots_.size()]);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(Finish(&slots_[(turn + i) % slots_.size()]));
   }
   return absl::OkStatus();
 }
@@ -119,13 +119,12 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
     if (!status.ok()) return status;
   }
   context_.BeforeStep(GlobalStep(ticket.index));
-  absl::StatusOr<Batch> batch = context_.NextTicketBatch(ticket.index);
-  if (!batch.ok()) return batch.status();
-  batch->loss_scale = ticket.loss_scale;
+  HOLDFAST_ASSIGN_OR_RETURN(auto batch, context_.NextTicketBatch(ticket.index));
+  batch.loss_scale = ticket.loss_scale;
   if (context_.has_tables()) {
-    if (!pulled_ && pulls_with_batch) status = Pull(batch->bags);
-    if (status.ok() && batch->size() > 0) {
-      status = context_.BringRows(now_, GlobalStep(0), &*batch);
+    if (!pulled_ && pulls_with_batch) status = Pull(batch.bags);
+    if (status.ok() && batch.size() > 0) {
+      status = context_.BringRows(now_, GlobalStep(0), &batch);
     }
     status.Update(LookAhead());
     if (!status.ok()) return status;
@@ -135,9 +134,9 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   slot->push = context_.cluster().StartPush(ticket, now_);
   const auto gradient = [&] {
     TracedPhase computing = context_.Computing();
-    computing.Set("examples", batch->size());
+    computing.Set("examples", batch.size());
     return context_.gradients().Compute(
-        now_, *batch, slot->push.get(),
+        now_, batch, slot->push.get(),
         slots_.size() > 1 ? &slot->gradient : nullptr);
   }();
   if (!gradient.ok()) return gradient.status();

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/base/status_macros.h"
+
 namespace holdfast {
 
 std::vector<std::vector<int>> FieldsOf(const Model& model) {
@@ -41,8 +43,7 @@ absl::Status BatchRows::Bring(const Parameters& at, const RowSource& read,
   if (!AreIn(*batch->bags, at)) {
     alone_.WantVariables(false);
     Want(batch->bags, &alone_);
-    absl::Status status = read(&alone_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(read(&alone_));
     from = &alone_;
   }
   rows_.resize(num_tables_);

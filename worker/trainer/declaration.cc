@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/initializer.h"
 
 namespace holdfast {
@@ -52,8 +53,8 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   for (const proto::Variable& variable : variables) {
     names.push_back(variable.name());
   }
-  const auto compression = ResolveCompression(job, names);
-  if (!compression.ok()) return compression.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto compression,
+                            ResolveCompression(job, names));
   proto::Declaration declaration;
   for (size_t i = 0; i < variables.size(); ++i) {
     if (variables[i].initializer().has_given()) {
@@ -67,7 +68,7 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     variable.set_optimizer(0);
     // Moving averages are not compressed.
     if (job.compression_size() > 0 && !variable.has_moving_average()) {
-      *variable.mutable_compression() = (*compression)[i];
+      *variable.mutable_compression() = compression[i];
     }
   }
   *declaration.add_optimizers() = job.optimizer();
@@ -107,9 +108,8 @@ absl::Status AddTables(const proto::Job& job,
   for (const ModelTable& table : tables) {
     proto::EmbeddingTable& declared = *declaration->add_tables();
     declared = table.declared;
-    const absl::Status status =
-        CheckTable(declared, table.optimizer.value_or(job.optimizer()));
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        CheckTable(declared, table.optimizer.value_or(job.optimizer())));
     int64_t ids = 0;
     for (const int field : table.fields) {
       if (field < 0 || field >= static_cast<int>(examples.id_fields.size())) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/job/evaluation_figures.h"
 #include "glog/logging.h"
 #include "worker/input/sequential_batches.h"
@@ -78,25 +79,22 @@ absl::StatusOr<EvaluationScores> EvaluateOn(
     if (cancelled != nullptr && *cancelled) {
       return absl::CancelledError("the evaluation was abandoned");
     }
-    absl::StatusOr<Batch> batch = batches.Next();
-    if (!batch.ok()) return batch.status();
-    if (batch->size() == 0) break;
-    batch->wants_outputs = !scores.empty();
-    const absl::Status read = rows.Bring(Parameters(), read_rows, &*batch);
-    if (!read.ok()) return read;
-    const absl::StatusOr<BatchResult> result = model->Evaluate(values, *batch);
-    if (!result.ok()) return result.status();
-    sums.Add(*result);
+    HOLDFAST_ASSIGN_OR_RETURN(auto batch, batches.Next());
+    if (batch.size() == 0) break;
+    batch.wants_outputs = !scores.empty();
+    HOLDFAST_RETURN_IF_ERROR(rows.Bring(Parameters(), read_rows, &batch));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto result,
+                              model->Evaluate(values, batch));
+    sums.Add(result);
     if (scores.empty()) continue;
-    const int64_t expected = batch->size() * outputs.count;
-    if (static_cast<int64_t>(result->outputs.size()) != expected) {
+    const int64_t expected = batch.size() * outputs.count;
+    if (static_cast<int64_t>(result.outputs.size()) != expected) {
       return absl::InternalError(absl::StrCat(
-          "the model returned ", result->outputs.size(), " outputs for ",
-          batch->size(), " examples; it has ", outputs.count, " for each"));
+          "the model returned ", result.outputs.size(), " outputs for ",
+          batch.size(), " examples; it has ", outputs.count, " for each"));
     }
     for (const std::unique_ptr<Score>& score : scores) {
-      const absl::Status status = score->Add(*batch, result->outputs);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(score->Add(batch, result.outputs));
     }
   }
   EvaluationScores all;
@@ -130,7 +128,7 @@ Evaluator::Evaluator(Cluster* cluster, Model* model,
 Evaluator::~Evaluator() { cancelled_ = true; }
 
 absl::Status Evaluator::Start(absl::Time deadline) {
-  if (absl::Status status = Finish(deadline); !status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Finish(deadline));
   absl::StatusOr<std::unique_ptr<Cluster::Pin>> pin =
       cluster_->PinVersion(options_.hold, deadline);
   if (!pin.ok()) return pin.status();
@@ -175,12 +173,12 @@ absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   const RowSource read_rows = [&](Parameters* rows) {
     return pin.StartRead(rows)->Await(clock_->Now() + options_.call_timeout);
   };
-  const absl::StatusOr<EvaluationScores> scores = EvaluateOn(
-      *test_set_, options_.config, parameters_, read_rows, model_, &cancelled_);
-  if (!scores.ok()) return scores.status();
-  LOG(INFO) << DescribeEvaluation(scores->result) << " ("
+  HOLDFAST_ASSIGN_OR_RETURN(const auto scores,
+                            EvaluateOn(*test_set_, options_.config, parameters_,
+                                       read_rows, model_, &cancelled_));
+  LOG(INFO) << DescribeEvaluation(scores.result) << " ("
             << clock_->Now() - begin << ")";
-  return cluster_->ReportEvaluation(scores->result,
+  return cluster_->ReportEvaluation(scores.result,
                                     clock_->Now() + options_.call_timeout);
 }
 

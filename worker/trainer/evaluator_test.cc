@@ -2,10 +2,10 @@
 #include "worker/trainer/evaluator.h"
 
 #include "absl/synchronization/notification.h"
-#include "client/fake_cluster.h"
+#include "client/testing/fake_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/fake_model.h"
+#include "worker/trainer/testing/fake_model.h"
 
 namespace holdfast {
 namespace {

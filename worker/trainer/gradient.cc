@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tensor/norm.h"
 
 namespace holdfast {
@@ -137,15 +138,15 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
       }
       if (i + 1 == parts.size()) hand_over(place, sum);
     };
-    const auto part = model_->ComputeGradients(values, parts[i],
-                                               GradientSink(take, memory_of));
-    if (!part.ok()) return part.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto part, model_->ComputeGradients(
+                             values, parts[i], GradientSink(take, memory_of)));
     if (!added.ok()) return added;
-    if (!part->finite || !finite) {
-      return Result{.not_finite = part->finite ? "a gradient" : "the loss"};
+    if (!part.finite || !finite) {
+      return Result{.not_finite = part.finite ? "a gradient" : "the loss"};
     }
-    result.examples += part->examples;
-    loss_sum += part->loss_sum;
+    result.examples += part.examples;
+    loss_sum += part.loss_sum;
   }
   if (result.examples > 0) result.loss = loss_sum / result.examples;
   if (options_.max_global_norm.has_value()) {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "client/fake_cluster.h"
+#include "client/testing/fake_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/portable_math.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -156,14 +157,14 @@ absl::Status CheckScores(const proto::Evaluation& config,
     return absl::OkStatus();
   };
   if (config.has_top_k()) {
-    if (absl::Status status = check("top_k"); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(check("top_k"));
     if (!outputs.predict_class || config.top_k() >= outputs.count) {
       return error("top_k", config.top_k(), " of the model's ", outputs.count,
                    " outputs: must be fewer");
     }
   }
   if (config.auc()) {
-    if (absl::Status status = check("auc"); !status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(check("auc"));
     if (outputs.count > 2) {
       return error(
           "auc", "the model has ", outputs.count,
@@ -172,8 +173,7 @@ absl::Status CheckScores(const proto::Evaluation& config,
     }
   }
   if (config.calibration()) {
-    absl::Status status = check("calibration");
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(check("calibration"));
     if (outputs.count != 1) {
       return error(
           "calibration", "the model has ", outputs.count,
@@ -187,8 +187,7 @@ absl::Status CheckScores(const proto::Evaluation& config,
     }
   }
   if (config.confusion_matrix()) {
-    absl::Status status = check("confusion_matrix");
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(check("confusion_matrix"));
     if (!outputs.predict_class) {
       return error("confusion_matrix",
                    "the model predicts a number: its loss takes the label as "

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/phase_meter.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -44,16 +45,16 @@ absl::Status SynchronousLoop::Run() {
 
 absl::Status SynchronousLoop::Exchange() {
   context_.BeforeStep(now_.version);
-  const absl::StatusOr<Computed> computed = Compute(options_.seats.front());
-  if (!computed.ok()) return computed.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto computed,
+                            Compute(options_.seats.front()));
   context_.WantRows(context_.batches().NextBags(), &next_);
-  absl::Status status = Contribute(*computed, &next_);
+  absl::Status status = Contribute(computed, &next_);
   if (!status.ok()) return status;
   const TracedPhase waiting =
       context_.Waiting(Phase::kVerdict, "verdict and version");
-  const auto outcome = computed->push->Await(context_.StepDeadline());
-  if (!outcome.ok()) return outcome.status();
-  status = context_.OnVerdict(outcome->verdict, computed->name);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto outcome,
+                            computed.push->Await(context_.StepDeadline()));
+  status = context_.OnVerdict(outcome.verdict, computed.name);
   if (!status.ok()) return status;
   context_.meter()->FinishStep();
   Proceed();
@@ -69,14 +70,12 @@ absl::Status SynchronousLoop::TrainStep() {
   std::vector<Computed> pushes;
   for (const uint32_t seat : options_.seats) {
     if (options_.by_ticket) {
-      absl::Status status = HaveTicket();
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(HaveTicket());
       if (done_ || ticket_->global_step > now_.version) break;
     }
     if (pushes.empty()) context_.BeforeStep(now_.version);
-    auto computed = FillSeat(seat);
-    if (!computed.ok()) return computed.status();
-    pushes.push_back(*std::move(computed));
+    HOLDFAST_ASSIGN_OR_RETURN(auto computed, FillSeat(seat));
+    pushes.push_back(std::move(computed));
   }
   GlobalStep next = now_.version.next();
   if (ticket_.has_value()) next = std::max(next, ticket_->global_step);
@@ -87,21 +86,19 @@ absl::Status SynchronousLoop::TrainStep() {
   }
   for (const Computed& computed : pushes) {
     const TracedPhase waiting = context_.Waiting(Phase::kVerdict, "verdict");
-    const auto outcome = computed.push->Await(context_.StepDeadline());
-    if (!outcome.ok()) return outcome.status();
-    absl::Status status = context_.OnVerdict(outcome->verdict, computed.name);
-    if (!status.ok()) return status;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto outcome,
+                              computed.push->Await(context_.StepDeadline()));
+    HOLDFAST_RETURN_IF_ERROR(
+        context_.OnVerdict(outcome.verdict, computed.name));
   }
   if (!pushes.empty()) context_.meter()->FinishStep();
   // Taken here so that its batch is read while the pull is under way.
   if (options_.by_ticket) {
-    absl::Status status = HaveTicket();
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(HaveTicket());
   }
   if (done_) return absl::OkStatus();
   const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
-  absl::Status status = pull->Await(context_.StepDeadline());
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(pull->Await(context_.StepDeadline()));
   Proceed();
   return absl::OkStatus();
 }
@@ -113,9 +110,9 @@ absl::Status SynchronousLoop::HaveTicket() {
   const absl::Time deadline =
       context_.StepDeadline(uint64_t{options_.seats_per_step} + 1);
   const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
-  auto ticket = context_.cluster().StartTakeTicket()->Await(deadline);
-  if (!ticket.ok()) return ticket.status();
-  ticket_ = *std::move(ticket);
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto ticket, context_.cluster().StartTakeTicket()->Await(deadline));
+  ticket_ = std::move(ticket);
   done_ = !ticket_.has_value();
   if (done_) return absl::OkStatus();
   return context_.batches().Prepare(ticket_->index);
@@ -128,12 +125,10 @@ absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
 
 absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
     uint32_t seat) {
-  absl::StatusOr<Batch> batch = NextBatch(seat);
-  if (!batch.ok()) return batch.status();
-  batch->loss_scale = now_.loss_scale;
-  if (batch->size() > 0) {
-    const absl::Status status = context_.BringRows(now_, now_.version, &*batch);
-    if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(auto batch, NextBatch(seat));
+  batch.loss_scale = now_.loss_scale;
+  if (batch.size() > 0) {
+    HOLDFAST_RETURN_IF_ERROR(context_.BringRows(now_, now_.version, &batch));
   }
   Computed computed;
   computed.name =
@@ -144,8 +139,8 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   ticket_.reset();
   const auto gradient = [&] {
     TracedPhase computing = context_.Computing();
-    computing.Set("examples", batch->size());
-    return context_.gradients().Compute(now_, *batch, computed.push.get());
+    computing.Set("examples", batch.size());
+    return context_.gradients().Compute(now_, batch, computed.push.get());
   }();
   if (!gradient.ok()) return gradient.status();
   context_.OnGradient(now_.version, computed.name, *gradient);
@@ -171,11 +166,10 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::FillSeat(
   if (computed->contribution.examples > 0) {
     const TracedPhase waiting =
         context_.Waiting(Phase::kPush, "acknowledgment");
-    absl::Status status = computed->push->AwaitHeld(context_.StepDeadline());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        computed->push->AwaitHeld(context_.StepDeadline()));
   }
-  absl::Status status = Contribute(*computed, nullptr);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Contribute(*computed, nullptr));
   return computed;
 }
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/process/host_memory_testing.h"
+#include "common/process/testing/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/trainer_testing.h"
+#include "worker/trainer/testing/trainer_testing.h"
 
 namespace holdfast {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/trainer_testing.h"
+#include "worker/trainer/testing/trainer_testing.h"
 
 namespace holdfast {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/tensor/digest.h"
 #include "glog/logging.h"
@@ -111,9 +112,8 @@ absl::Status Trainer::Prepare() {
   prepared_ = false;
   if (options_.is_chief) {
     // Declared in each generation: a roll-back may have lost the declaration.
-    absl::Status status =
-        parts_.cluster->Declare(options_.declaration, StartDeadline());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        parts_.cluster->Declare(options_.declaration, StartDeadline()));
   }
   // A restore may take any time while it makes progress: the coordinator judges
   // it, and the wait also ends if the coordinator does not respond.
@@ -214,33 +214,31 @@ absl::Status Trainer::WriteResult(const End& end) {
     const RowSource read_rows = [&](Parameters* rows) {
       return end.pin->StartRead(rows)->Await(StepDeadline());
     };
-    const auto scores =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto scores,
         EvaluateOn(*test_set, options_.evaluation, end.values, read_rows,
-                   parts_.model, /*cancelled=*/nullptr);
-    if (!scores.ok()) return scores.status();
-    absl::Status status =
-        parts_.cluster->ReportEvaluation(scores->result, StepDeadline());
-    if (!status.ok()) return status;
-    AddEvaluation(*scores, &result);
-    LOG(INFO) << DescribeEvaluation(scores->result);
+                   parts_.model, /*cancelled=*/nullptr));
+    HOLDFAST_RETURN_IF_ERROR(
+        parts_.cluster->ReportEvaluation(scores.result, StepDeadline()));
+    AddEvaluation(scores, &result);
+    LOG(INFO) << DescribeEvaluation(scores.result);
   }
   const std::vector<proto::Variable> variables(declared.variables().begin(),
                                                declared.variables().end());
   result.set_digest(DigestOfVariables(variables, end.values.All()));
   LOG(INFO) << "digest of the variables: " << result.digest();
 
-  const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
-  if (!cluster_status.ok()) return cluster_status.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cluster_status,
+                            parts_.cluster->GetStatus(StepDeadline()));
   AddDeclaration(declared, &result);
-  AddStatus(*cluster_status, &result);
-  const absl::StatusOr<std::string> json = ResultToJson(result);
-  if (!json.ok()) return json.status();
+  AddStatus(cluster_status, &result);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto json, ResultToJson(result));
   if (options_.result_file.empty()) {
     LOG(INFO) << "the result (not written to a file, without --result_file): "
-              << *json;
+              << json;
     return absl::OkStatus();
   }
-  return WriteFileAtomically(options_.result_file, *json);
+  return WriteFileAtomically(options_.result_file, json);
 }
 
 bool Trainer::EndIsOnDisk() const {
@@ -263,18 +261,18 @@ bool Trainer::MayEndEarly() const {
 
 absl::StatusOr<Trainer::End> Trainer::ReadEnd() {
   if (evaluator_ != nullptr) {
-    absl::Status status = evaluator_->Finish(StepDeadline());
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(evaluator_->Finish(StepDeadline()));
   }
   // If a ps is lost now, no roll-back restores its values; but if they are on
   // disk, nothing is lost. Reading many of them takes a while.
   const bool on_disk = EndIsOnDisk();
-  auto pin = parts_.cluster->PinVersion(
-      options_.pin_hold,
-      on_disk ? parts_.clock->Now() + options_.margin : StepDeadline());
-  if (!pin.ok()) return pin.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto pin,
+      parts_.cluster->PinVersion(
+          options_.pin_hold,
+          on_disk ? parts_.clock->Now() + options_.margin : StepDeadline()));
   End end;
-  end.pin = *std::move(pin);
+  end.pin = std::move(pin);
   absl::Status status =
       end.pin->StartRead(&end.values)
           ->Await(on_disk ? parts_.clock->Now() + options_.recovery_timeout +
@@ -284,9 +282,9 @@ absl::StatusOr<Trainer::End> Trainer::ReadEnd() {
   // A shard's version is the number of committed steps or spent tickets.
   GlobalStep total(parts_.cluster->declaration().total_steps());
   if (MayEndEarly()) {
-    const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
-    if (!cluster_status.ok()) return cluster_status.status();
-    total = GlobalStep(cluster_status->global_step());
+    HOLDFAST_ASSIGN_OR_RETURN(const auto cluster_status,
+                              parts_.cluster->GetStatus(StepDeadline()));
+    total = GlobalStep(cluster_status.global_step());
   }
   if (end.values.AllAt(total)) return end;
   return absl::InternalError(

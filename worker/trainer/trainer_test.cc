@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/trainer_testing.h"
+#include "worker/trainer/testing/trainer_testing.h"
 
 namespace holdfast {
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/base/status_macros.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/cpu/window_range.h"
 
@@ -179,10 +180,9 @@ Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
 absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
                                   ConstMatrix kernel, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  absl::Status status = Reserve(ColumnsSize(convolution, x.rows), &columns_);
-  if (!status.ok()) return status;
-  status = RoundFactors(&x, &kernel);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Reserve(ColumnsSize(convolution, x.rows), &columns_));
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &kernel));
   float* memory = columns_.View(0, 0).data;
   VisitPieces(
       convolution, x.rows, [&](const Group& group, int64_t begin, int64_t end) {
@@ -202,10 +202,9 @@ absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
                                                 ConstMatrix x, ConstMatrix dy,
                                                 Matrix kernel_gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  absl::Status status = Reserve(ColumnsSize(convolution, x.rows), &columns_);
-  if (!status.ok()) return status;
-  status = RoundFactors(&x, &dy);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Reserve(ColumnsSize(convolution, x.rows), &columns_));
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &dy));
   std::fill_n(kernel_gradient.data, kernel_gradient.size(), 0.0f);
   float* memory = columns_.View(0, 0).data;
   VisitPieces(
@@ -226,10 +225,9 @@ absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
                                                ConstMatrix kernel,
                                                ConstMatrix dy, Matrix dx) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  absl::Status status = Reserve(ColumnsSize(convolution, dx.rows), &columns_);
-  if (!status.ok()) return status;
-  status = RoundFactors(&kernel, &dy);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Reserve(ColumnsSize(convolution, dx.rows), &columns_));
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&kernel, &dy));
   const bool is_pointwise = IsPointwise(convolution.window);
   if (!is_pointwise) std::fill_n(dx.data, dx.size(), 0.0f);
   float* memory = columns_.View(0, 0).data;

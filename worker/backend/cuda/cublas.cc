@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/backend/cuda/find_library.h"
 
 namespace holdfast {
@@ -23,10 +24,9 @@ bool Find(void* library, const char* name, Function* function) {
 }
 
 absl::StatusOr<const Cublas*> Load() {
-  const absl::StatusOr<void*> loaded =
-      LoadSharedLibrary(kLibrary, CudaLibraryFolders());
-  if (!loaded.ok()) return loaded.status();
-  void* const library = *loaded;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto loaded,
+                            LoadSharedLibrary(kLibrary, CudaLibraryFolders()));
+  void* const library = loaded;
   static Cublas cublas;
   const bool found =
       Find(library, "cublasCreate_v2", &cublas.create) &&

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cublas.h"
 #include "worker/backend/cuda/cuda_device_math.h"
@@ -34,18 +35,17 @@ struct Gpu {
 
 absl::StatusOr<Gpu> FindGpu(int index) {
   int count = 0;
-  absl::Status status =
-      CudaStatus(cudaGetDeviceCount(&count), "looking for GPUs");
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
   if (index < 0 || index >= count) {
     return absl::NotFoundError(
         absl::StrCat("there is no GPU ", index, ": this machine has ", count,
                      count == 1 ? " GPU" : " GPUs", ", counted from 0"));
   }
   cudaDeviceProp properties;
-  status = CudaStatus(cudaGetDeviceProperties(&properties, index),
-                      "reading the GPU's properties");
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, index),
+                 "reading the GPU's properties"));
   Gpu gpu = {properties.name, properties.major, properties.minor};
   if (std::make_pair(gpu.major, gpu.minor) <
       std::make_pair(kOldestMajor, kOldestMinor)) {
@@ -73,17 +73,15 @@ const Cudnn* FindCudnn(const CudaBackendOptions& options, const Gpu& gpu) {
 }  // namespace
 
 absl::Status CheckCudaDevice(int index) {
-  const absl::StatusOr<Gpu> gpu = FindGpu(index);
-  if (!gpu.ok()) return gpu.status();
-  const absl::Status cublas = LoadCublas().status();
-  if (!cublas.ok()) return cublas;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto gpu, FindGpu(index));
+  HOLDFAST_RETURN_IF_ERROR(LoadCublas().status());
   const absl::StatusOr<std::unique_ptr<Backend>> backend =
       CreateCudaBackend({.index = index});
   const absl::Status works =
       backend.ok() ? ProveBackend(backend->get()) : backend.status();
   if (works.ok()) return works;
   return absl::FailedPreconditionError(absl::StrCat(
-      gpu->name, " was found, but does not compute: ", works.message()));
+      gpu.name, " was found, but does not compute: ", works.message()));
 }
 
 std::string CudaBusId(int index) {
@@ -94,24 +92,22 @@ std::string CudaBusId(int index) {
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
     const CudaBackendOptions& options) {
-  const absl::StatusOr<Gpu> gpu = FindGpu(options.index);
-  if (!gpu.ok()) return gpu.status();
-  absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> runtime =
-      CudaDeviceRuntime::Create(options.index);
-  if (!runtime.ok()) return runtime.status();
-  const Cudnn* const cudnn = FindCudnn(options, *gpu);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto gpu, FindGpu(options.index));
+  HOLDFAST_ASSIGN_OR_RETURN(auto runtime,
+                            CudaDeviceRuntime::Create(options.index));
+  const Cudnn* const cudnn = FindCudnn(options, gpu);
   absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math = CudaDeviceMath::Create(
-      (*runtime)->stream(StreamId::kCompute), gpu->major,
+      runtime->stream(StreamId::kCompute), gpu.major,
       {.tf32 = options.tf32, .precision = options.precision, .cudnn = cudnn});
   if (!math.ok()) return math.status();
   StreamBackend::Options stream_options;
   stream_options.name = absl::StrCat("cuda:", options.index);
   stream_options.description.core =
-      absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".",
-                   gpu->minor, options.tf32 ? ", TF32" : "",
+      absl::StrCat(gpu.name, ", compute capability ", gpu.major, ".", gpu.minor,
+                   options.tf32 ? ", TF32" : "",
                    (*math)->has_cudnn() ? ", cuDNN " + cudnn->Version() : "");
   stream_options.pinned = options.pinned;
-  return std::make_unique<StreamBackend>(*std::move(runtime), *std::move(math),
+  return std::make_unique<StreamBackend>(std::move(runtime), *std::move(math),
                                          std::move(stream_options));
 }
 

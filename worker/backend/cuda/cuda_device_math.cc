@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/kernels.h"
@@ -110,17 +111,16 @@ int Leading(int64_t row) { return static_cast<int>(std::max<int64_t>(row, 1)); }
 
 absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
     cudaStream_t stream, int capability_major, const Options& options) {
-  const absl::StatusOr<const Cublas*> cublas = LoadCublas();
-  if (!cublas.ok()) return cublas.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto cublas, LoadCublas());
   std::unique_ptr<CudaDeviceMath> math(
-      new CudaDeviceMath(*cublas, stream, options));
+      new CudaDeviceMath(cublas, stream, options));
   const auto check = [&](cublasStatus_t answer) {
-    return CublasStatus(**cublas, answer, "starting cuBLAS");
+    return CublasStatus(*cublas, answer, "starting cuBLAS");
   };
-  absl::Status status = check((*cublas)->create(&math->handle_));
+  absl::Status status = check(cublas->create(&math->handle_));
   if (!status.ok()) return status;
   // Setting the stream resets the workspace to cuBLAS's own, so it comes first.
-  status = check((*cublas)->set_stream(math->handle_, stream));
+  status = check(cublas->set_stream(math->handle_, stream));
   if (!status.ok()) return status;
   const size_t size =
       capability_major >= 9 ? kCublasWorkspaceHopper : kCublasWorkspace;
@@ -128,12 +128,12 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
                       "allocating GPU memory for cuBLAS");
   if (!status.ok()) return status;
   status = check(
-      (*cublas)->set_workspace(math->handle_, math->cublas_workspace_, size));
+      cublas->set_workspace(math->handle_, math->cublas_workspace_, size));
   if (!status.ok()) return status;
   status = check(
-      (*cublas)->set_atomics_mode(math->handle_, CUBLAS_ATOMICS_NOT_ALLOWED));
+      cublas->set_atomics_mode(math->handle_, CUBLAS_ATOMICS_NOT_ALLOWED));
   if (!status.ok()) return status;
-  status = check((*cublas)->set_math_mode(
+  status = check(cublas->set_math_mode(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
@@ -180,12 +180,11 @@ absl::StatusOr<const void*> CudaDeviceMath::Factor(ConstMatrix x, int64_t begin,
     return static_cast<const uint16_t*>(x.rounded) + begin;
   }
   auto* const halves = reinterpret_cast<uint16_t*>(workspace);
-  const absl::Status status =
+  HOLDFAST_RETURN_IF_ERROR(
       CudaStatus(options_.precision == Precision::kFloat16
                      ? kernels::ToFloat16(stream_, values, size, halves)
                      : kernels::ToBfloat16(stream_, values, size, halves),
-                 "rounding the factors of a product");
-  if (!status.ok()) return status;
+                 "rounding the factors of a product"));
   return halves;
 }
 
@@ -260,13 +259,11 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
   gemm.a_row = a.cols;
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
-  const absl::StatusOr<const void*> factor_a =
-      Factor(a, 0, a.size(), workspace);
-  if (!factor_a.ok()) return factor_a.status();
-  const absl::StatusOr<const void*> factor_b =
-      Factor(b, 0, b.size(), workspace + ToRound(a));
-  if (!factor_b.ok()) return factor_b.status();
-  return Multiply(gemm, *factor_a, *factor_b, c.data);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto factor_a,
+                            Factor(a, 0, a.size(), workspace));
+  HOLDFAST_ASSIGN_OR_RETURN(const auto factor_b,
+                            Factor(b, 0, b.size(), workspace + ToRound(a)));
+  return Multiply(gemm, factor_a, factor_b, c.data);
 }
 
 absl::Status CudaDeviceMath::AddBias(ConstMatrix bias, Matrix y) {
@@ -354,8 +351,8 @@ absl::Status CudaDeviceMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
 int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution,
                                       int64_t images, bool ready) const {
   if (SeesPixels(convolution.window) && (ready || !rounds())) return images;
-  const int64_t bytes = UnfoldedSize(convolution) *
-                        int64_t{rounds() ? sizeof(uint16_t) : sizeof(float)};
+  const int64_t value_bytes = rounds() ? sizeof(uint16_t) : sizeof(float);
+  const int64_t bytes = UnfoldedSize(convolution) * value_bytes;
   return std::min(images,
                   std::max<int64_t>(1, options_.max_columns_bytes / bytes));
 }
@@ -414,13 +411,12 @@ absl::StatusOr<const void*> CudaDeviceMath::ColumnsOfImages(
       is_rounded ? static_cast<const void*>(
                        static_cast<const uint16_t*>(x.rounded) + begin)
                  : x.data + begin;
-  const absl::Status status =
+  HOLDFAST_RETURN_IF_ERROR(
       CudaStatus(kernels::ImagesToColumns(
                      stream_, images, is_rounded, Shape(convolution.window),
                      static_cast<int>(convolution.groups), count,
                      ColumnsRow(convolution), options_.precision, workspace),
-                 "unfolding images");
-  if (!status.ok()) return status;
+                 "unfolding images"));
   return workspace;
 }
 
@@ -453,13 +449,12 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
       ImagesAtATime(convolution, x.rows, x.rounded != nullptr);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const void*> columns =
-        ColumnsOfImages(convolution, x, first, images, workspace);
-    if (!columns.ok()) return columns.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto columns,
+        ColumnsOfImages(convolution, x, first, images, workspace));
     gemm.m = images * convolution.window.output_places();
-    const absl::Status status =
-        Multiply(gemm, *columns, kernel, y.data + first * y.cols);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        Multiply(gemm, columns, kernel, y.data + first * y.cols));
   }
   return absl::OkStatus();
 }
@@ -472,13 +467,11 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
         cudnn_->Convolve(convolution, x, kernel, y, workspace);
     if (!done.ok() || *done) return done.status();
   }
-  const absl::StatusOr<const void*> factor =
-      Factor(kernel, 0, kernel.size(), workspace);
-  if (!factor.ok()) return factor.status();
-  const absl::Status status = PadKernel(convolution, workspace);
-  if (!status.ok()) return status;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto factor,
+                            Factor(kernel, 0, kernel.size(), workspace));
+  HOLDFAST_RETURN_IF_ERROR(PadKernel(convolution, workspace));
   return ConvolveFactor(
-      convolution, x, *factor, y,
+      convolution, x, factor, y,
       workspace + RoundedSize(KernelRows(convolution) * kernel.cols));
 }
 
@@ -508,17 +501,16 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   float* const for_outputs = workspace + ColumnsSize(convolution, at_a_time);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const void*> columns =
-        ColumnsOfImages(convolution, x, first, images, workspace);
-    if (!columns.ok()) return columns.status();
-    const absl::StatusOr<const void*> outputs =
-        Factor(dy, first * dy.cols, images * dy.cols, for_outputs);
-    if (!outputs.ok()) return outputs.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto columns,
+        ColumnsOfImages(convolution, x, first, images, workspace));
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto outputs,
+        Factor(dy, first * dy.cols, images * dy.cols, for_outputs));
     gemm.k = images * convolution.window.output_places();
     gemm.add = first > 0;
-    const absl::Status status =
-        Multiply(gemm, *columns, *outputs, kernel_gradient.data);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        Multiply(gemm, columns, outputs, kernel_gradient.data));
   }
   return absl::OkStatus();
 }
@@ -534,14 +526,12 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   const Window& window = convolution.window;
   if (GradientIsConvolution(convolution)) {
     const Convolution gradient = Gradient(convolution);
-    absl::Status status =
+    HOLDFAST_RETURN_IF_ERROR(
         CudaStatus(kernels::FlipKernel(stream_, kernel.data, Shape(window),
                                        static_cast<int>(convolution.filters),
                                        options_.precision, workspace),
-                   "rotating a kernel");
-    if (!status.ok()) return status;
-    status = PadKernel(gradient, workspace);
-    if (!status.ok()) return status;
+                   "rotating a kernel"));
+    HOLDFAST_RETURN_IF_ERROR(PadKernel(gradient, workspace));
     return ConvolveFactor(
         gradient, dy, workspace, dx,
         workspace + FactorSize(KernelRows(gradient) * gradient.filters));
@@ -561,27 +551,24 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   gemm.c_step = gemm.n;
   const int64_t at_a_time =
       ImagesAtATime(convolution, dx.rows, dy.rounded != nullptr);
-  const absl::StatusOr<const void*> factor =
-      Factor(kernel, 0, kernel.size(), workspace);
-  if (!factor.ok()) return factor.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto factor,
+                            Factor(kernel, 0, kernel.size(), workspace));
   float* const for_outputs = workspace + RoundedSize(kernel.size());
   float* const columns = for_outputs + RoundedSize(at_a_time * dy.cols);
   for (int64_t first = 0; first < dx.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, dx.rows - first);
     float* const to = dx.data + first * dx.cols;
-    const absl::StatusOr<const void*> outputs =
-        Factor(dy, first * dy.cols, images * dy.cols, for_outputs);
-    if (!outputs.ok()) return outputs.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto outputs,
+        Factor(dy, first * dy.cols, images * dy.cols, for_outputs));
     gemm.m = images * window.output_places();
-    absl::Status status =
-        Multiply(gemm, *outputs, *factor, sees_pixels ? to : columns);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        Multiply(gemm, outputs, factor, sees_pixels ? to : columns));
     if (sees_pixels) continue;
-    status =
+    HOLDFAST_RETURN_IF_ERROR(
         CudaStatus(kernels::ColumnsToImages(stream_, columns, Shape(window),
                                             groups, images, to),
-                   "ConvolveInputGradient");
-    if (!status.ok()) return status;
+                   "ConvolveInputGradient"));
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #include "worker/backend/cuda/cuda_device_runtime.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/backend/cuda/cuda_status.h"
 
 namespace holdfast {
@@ -9,15 +10,13 @@ namespace holdfast {
 absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> CudaDeviceRuntime::Create(
     int index) {
   std::unique_ptr<CudaDeviceRuntime> runtime(new CudaDeviceRuntime(index));
-  absl::Status status = runtime->BindThread();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(runtime->BindThread());
   for (cudaStream_t& stream : runtime->streams_) {
     // Our streams must not synchronize with the default stream, which others
     // may use.
-    status =
+    HOLDFAST_RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                   "creating a stream");
-    if (!status.ok()) return status;
+                   "creating a stream"));
   }
   return runtime;
 }
@@ -47,10 +46,9 @@ absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEventWith(
   // The host sleeps while it waits, which leaves its core to the threads that
   // make batches and communicate with the cluster.
   cudaEvent_t event;
-  const absl::Status status = CudaStatus(
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(
       cudaEventCreateWithFlags(&event, cudaEventBlockingSync | flags),
-      "creating an event");
-  if (!status.ok()) return status;
+      "creating an event"));
   events_.push_back(event);
   return static_cast<Event>(events_.size() - 1);
 }
@@ -85,8 +83,7 @@ absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
     cudaGetLastError();
     return false;
   }
-  const absl::Status status = CudaStatus(error, "earlier work on the GPU");
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(error, "earlier work on the GPU"));
   return true;
 }
 
@@ -98,18 +95,16 @@ absl::Status CudaDeviceRuntime::Synchronize(Event event) {
 absl::StatusOr<absl::Duration> CudaDeviceRuntime::Elapsed(Event begin,
                                                           Event end) {
   float milliseconds = 0;
-  const absl::Status status = CudaStatus(
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(
       cudaEventElapsedTime(&milliseconds, events_[begin], events_[end]),
-      "the time between two events");
-  if (!status.ok()) return status;
+      "the time between two events"));
   return absl::Milliseconds(milliseconds);
 }
 
 absl::StatusOr<float*> CudaDeviceRuntime::Allocate(int64_t size) {
   void* memory = nullptr;
-  const absl::Status status = CudaStatus(
-      cudaMalloc(&memory, size * sizeof(float)), "allocating GPU memory");
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&memory, size * sizeof(float)),
+                                      "allocating GPU memory"));
   return static_cast<float*>(memory);
 }
 
@@ -124,10 +119,9 @@ DeviceRuntime::Memory CudaDeviceRuntime::GetMemory() {
 
 absl::StatusOr<float*> CudaDeviceRuntime::AllocatePinned(int64_t size) {
   void* memory = nullptr;
-  const absl::Status status = CudaStatus(
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(
       cudaHostAlloc(&memory, size * sizeof(float), cudaHostAllocPortable),
-      "allocating pinned host memory");
-  if (!status.ok()) return status;
+      "allocating pinned host memory"));
   return static_cast<float*>(memory);
 }
 
@@ -175,9 +169,8 @@ absl::Status CudaDeviceRuntime::CopyFromPeer(int peer_device,
   }
   if (peers_.insert(peer_device).second) {
     int reachable = 0;
-    absl::Status status = CudaStatus(
-        cudaDeviceCanAccessPeer(&reachable, index_, peer_device), kWhat);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CudaStatus(
+        cudaDeviceCanAccessPeer(&reachable, index_, peer_device), kWhat));
     const cudaError_t error = reachable == 0
                                   ? cudaSuccess
                                   : cudaDeviceEnablePeerAccess(peer_device, 0);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/backend/cuda/find_library.h"
 
 #if __has_include(<cudnn.h>)
@@ -138,9 +139,9 @@ std::string Cudnn::Version() const {
 
 absl::StatusOr<Cudnn> LoadCudnnFrom(const std::string& file,
                                     const std::vector<std::string>& folders) {
-  const absl::StatusOr<void*> loaded = LoadSharedLibrary(file, folders);
-  if (!loaded.ok()) return loaded.status();
-  void* const library = *loaded;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto loaded,
+                            LoadSharedLibrary(file, folders));
+  void* const library = loaded;
   Cudnn cudnn;
   const bool found =
       Find(library, "cudnnGetVersion", &cudnn.get_version) &&

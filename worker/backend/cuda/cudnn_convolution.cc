@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/kernels.h"
@@ -353,14 +354,13 @@ absl::StatusOr<bool> CudnnConvolution::Convolve(const Convolution& convolution,
       (!plan.padded && !IsAligned(x.data))) {
     return false;
   }
-  absl::Status status =
-      Transpose(kernel.data, kernel.rows, kernel.cols, workspace);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Transpose(kernel.data, kernel.rows, kernel.cols, workspace));
   const float* images = x.data;
   if (plan.padded) {
     float* const padded = workspace + plan.kernel_size;
-    status = PadImages(convolution.window, plan, x.rows, x.data, padded);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        PadImages(convolution.window, plan, x.rows, x.data, padded));
     images = padded;
   }
   return Compute(kDirection, convolution, x.rows, images, workspace, y.data,
@@ -379,19 +379,17 @@ absl::StatusOr<bool> CudnnConvolution::KernelGradient(
   const float* images = x.data;
   if (plan.padded) {
     float* const padded = workspace + plan.kernel_size;
-    const absl::Status status =
-        PadImages(convolution.window, plan, x.rows, x.data, padded);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        PadImages(convolution.window, plan, x.rows, x.data, padded));
     images = padded;
   }
   const absl::StatusOr<bool> done =
       Compute(kDirection, convolution, x.rows, images, dy.data, workspace,
               workspace, &plan);
   if (!done.ok() || !*done) return done;
-  const absl::Status status =
-      Transpose(workspace, kernel_gradient.cols, kernel_gradient.rows,
-                kernel_gradient.data);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Transpose(workspace, kernel_gradient.cols,
+                                     kernel_gradient.rows,
+                                     kernel_gradient.data));
   return true;
 }
 
@@ -404,9 +402,8 @@ absl::StatusOr<bool> CudnnConvolution::InputGradient(
       (!plan.padded && !IsAligned(dx.data))) {
     return false;
   }
-  absl::Status status =
-      Transpose(kernel.data, kernel.rows, kernel.cols, workspace);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(
+      Transpose(kernel.data, kernel.rows, kernel.cols, workspace));
   float* const padded = workspace + plan.kernel_size;
   const absl::StatusOr<bool> done =
       Compute(kDirection, convolution, dx.rows, workspace, dy.data,
@@ -418,10 +415,9 @@ absl::StatusOr<bool> CudnnConvolution::InputGradient(
       Narrow(w.channels), Narrow(plan.padded_height), Narrow(plan.padded_width),
       Narrow(w.pad_top),  Narrow(w.pad_left),         Narrow(w.height),
       Narrow(w.width)};
-  status =
+  HOLDFAST_RETURN_IF_ERROR(
       CudaStatus(kernels::ShiftImages(stream_, padded, shift, dx.rows, dx.data),
-                 "taking images out of their padding");
-  if (!status.ok()) return status;
+                 "taking images out of their padding"));
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -54,8 +55,7 @@ absl::StatusOr<Block*> BlockPool::Take(int64_t size) {
   if (size <= kMaxValues) {
     memory = runtime_->Allocate(size);
     if (absl::IsResourceExhausted(memory.status())) {
-      const absl::Status freed = FreeUntaken();
-      if (!freed.ok()) return freed;
+      HOLDFAST_RETURN_IF_ERROR(FreeUntaken());
       memory = runtime_->Allocate(size);
     }
   }
@@ -108,8 +108,7 @@ Block* BlockPool::Find(const float* value) {
 }
 
 absl::Status BlockPool::FreeUntaken() {
-  const absl::Status idle = await_streams_();
-  if (!idle.ok()) return idle;
+  HOLDFAST_RETURN_IF_ERROR(await_streams_());
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     Block* const block = it->second.get();
     if (block->taken) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast {
 namespace {
@@ -35,18 +36,16 @@ DeviceTrace::DeviceTrace(DeviceRuntime* runtime, Tracer* tracer,
 }
 
 absl::Status DeviceTrace::Begin(StreamId stream) {
-  const absl::StatusOr<Event> event = RecordOn(stream);
-  if (!event.ok()) return event.status();
-  streams_[static_cast<int>(stream)].begin = *event;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto event, RecordOn(stream));
+  streams_[static_cast<int>(stream)].begin = event;
   return absl::OkStatus();
 }
 
 absl::Status DeviceTrace::End(StreamId stream, const char* name,
                               int64_t bytes) {
-  const absl::StatusOr<Event> event = RecordOn(stream);
-  if (!event.ok()) return event.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto event, RecordOn(stream));
   Stream& ended = streams_[static_cast<int>(stream)];
-  ended.pending.push_back({ended.begin, *event, name, bytes});
+  ended.pending.push_back({ended.begin, event, name, bytes});
   return ended.pending.size() > kMaxPending ? CollectFrom(&ended)
                                             : absl::OkStatus();
 }
@@ -54,8 +53,7 @@ absl::Status DeviceTrace::End(StreamId stream, const char* name,
 absl::Status DeviceTrace::Collect() {
   bool all = true;
   for (Stream& stream : streams_) {
-    absl::Status status = CollectFrom(&stream);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(CollectFrom(&stream));
     all = all && stream.pending.empty();
   }
   const bool is_due =
@@ -65,39 +63,34 @@ absl::Status DeviceTrace::Collect() {
 
 absl::StatusOr<DeviceTrace::Event> DeviceTrace::RecordOn(StreamId stream) {
   if (spare_events_.empty()) {
-    const absl::StatusOr<Event> event = runtime_->CreateTimedEvent();
-    if (!event.ok()) return event.status();
-    spare_events_.push_back(*event);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto event, runtime_->CreateTimedEvent());
+    spare_events_.push_back(event);
   }
   const Event event = spare_events_.back();
-  absl::Status status = runtime_->Record(event, stream);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(runtime_->Record(event, stream));
   spare_events_.pop_back();
   return event;
 }
 
 absl::StatusOr<absl::Time> DeviceTrace::TimeOf(Event event) {
-  const absl::StatusOr<absl::Duration> after =
-      runtime_->Elapsed(anchor_->event, event);
-  if (!after.ok()) return after.status();
-  return anchor_->time + *after;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto after,
+                            runtime_->Elapsed(anchor_->event, event));
+  return anchor_->time + after;
 }
 
 absl::Status DeviceTrace::SetAnchor() {
   absl::Duration quickest = absl::InfiniteDuration();
   for (int i = 0; i < kTries; ++i) {
     const absl::Time before = tracer_->Now();
-    const absl::StatusOr<Event> event = RecordOn(StreamId::kCompute);
-    if (!event.ok()) return event.status();
-    absl::Status status = runtime_->Synchronize(*event);
-    if (!status.ok()) return status;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto event, RecordOn(StreamId::kCompute));
+    HOLDFAST_RETURN_IF_ERROR(runtime_->Synchronize(event));
     const absl::Duration took = tracer_->Now() - before;
     if (took < quickest) {
       quickest = took;
       if (anchor_.has_value()) spare_events_.push_back(anchor_->event);
-      anchor_ = {*event, before + took / 2};
+      anchor_ = {event, before + took / 2};
     } else {
-      spare_events_.push_back(*event);
+      spare_events_.push_back(event);
     }
   }
   return absl::OkStatus();
@@ -107,19 +100,16 @@ absl::Status DeviceTrace::CollectFrom(Stream* stream) {
   const bool copies = stream != &streams_[static_cast<int>(StreamId::kCompute)];
   while (!stream->pending.empty()) {
     const Pending& next = stream->pending.front();
-    const absl::StatusOr<bool> over = runtime_->Query(next.end);
-    if (!over.ok()) return over.status();
-    if (!*over) break;
-    const absl::StatusOr<absl::Time> begin = TimeOf(next.begin);
-    if (!begin.ok()) return begin.status();
-    const absl::StatusOr<absl::Time> end = TimeOf(next.end);
-    if (!end.ok()) return end.status();
+    HOLDFAST_ASSIGN_OR_RETURN(const auto over, runtime_->Query(next.end));
+    if (!over) break;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto begin, TimeOf(next.begin));
+    HOLDFAST_ASSIGN_OR_RETURN(const auto end, TimeOf(next.end));
     TraceSpan span;
     span.kind = copies ? TraceKind::kCopy : TraceKind::kCompute;
     span.name = next.name;
     // With a new anchor, time may seem to go backwards.
-    span.begin = std::max(stream->end, *begin);
-    span.end = std::max(span.begin, *end);
+    span.begin = std::max(stream->end, begin);
+    span.end = std::max(span.begin, end);
     if (copies) span.args.emplace_back("bytes", next.bytes);
     stream->end = span.end;
     tracer_->Add(stream->track, std::move(span));

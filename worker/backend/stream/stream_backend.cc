@@ -9,6 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -145,10 +146,9 @@ absl::Status StreamBackend::Reserve(int64_t size, DeviceBuffer* buffer) {
   *buffer = DeviceBuffer();
   absl::Status status = Enter();
   if (!status.ok()) return status;
-  const absl::StatusOr<Block*> block = pool_.Take(size);
-  if (!block.ok()) return block.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto block, pool_.Take(size));
   *buffer =
-      DeviceBuffer((*block)->device, (*block)->size,
+      DeviceBuffer(block->device, block->size,
                    [pool = &pool_](float* device) { pool->GiveBack(device); });
   return absl::OkStatus();
 }
@@ -163,8 +163,7 @@ absl::StatusOr<Matrix> StreamBackend::ReserveFactor(int64_t rows, int64_t cols,
   constexpr int64_t kAlignment = 64;
   const int64_t begin =
       alone ? 0 : (size + kAlignment - 1) / kAlignment * kAlignment;
-  const absl::Status status = Reserve(begin + copy, buffer);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Reserve(begin + copy, buffer));
   Matrix matrix = buffer->View(rows, cols);
   matrix.rounded = matrix.data + begin;
   matrix.rounded_alone = alone;
@@ -175,9 +174,8 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
                                    int64_t size, DeviceBuffer* buffer) {
   absl::Status status = Reserve(size, buffer);
   if (!status.ok() || size == 0) return status;
-  const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
-  if (!found.ok()) return found.status();
-  Block* const block = *found;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, BlockOf(buffer->View(1, 1).data));
+  Block* const block = found;
   // The sources that are copied directly from their memory: all or none.
   absl::InlinedVector<Source, 8> direct;
   int64_t values = 0;
@@ -185,7 +183,7 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
     values += source.size;
     const float* const host = static_cast<const float*>(source.host);
     int64_t done = 0;
-    for (const int64_t range : PinnedRanges(host, source.size)) {
+    for (const int64_t range : PinnedSizes(host, source.size)) {
       direct.push_back({host + done, range, source.offset + done});
       done += range;
     }
@@ -250,18 +248,15 @@ absl::StatusOr<ConstMatrix> StreamBackend::CopySmall(const void* host,
                                                      int64_t bytes) {
   DeviceBuffer* const buffer = &small_[next_small_++ % small_.size()];
   const int64_t size = bytes / int64_t{sizeof(float)};
-  const absl::Status status = CopyIn(host, size, buffer);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CopyIn(host, size, buffer));
   return buffer->View(1, size);
 }
 
 absl::StatusOr<ConstMatrix> StreamBackend::Upload(absl::Span<const float> host,
                                                   int64_t rows, int64_t cols,
                                                   DeviceBuffer* staging) {
-  absl::Status status = Enter();
-  if (!status.ok()) return status;
-  status = CopyIn(host.data(), host.size(), staging);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
+  HOLDFAST_RETURN_IF_ERROR(CopyIn(host.data(), host.size(), staging));
   return staging->View(rows, cols);
 }
 
@@ -281,10 +276,8 @@ absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
 }
 
 absl::Status StreamBackend::AwaitUploads() {
-  absl::Status status = Enter();
-  if (!status.ok()) return status;
-  status = in_.Await(in_.last());
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
+  HOLDFAST_RETURN_IF_ERROR(in_.Await(in_.last()));
   // This is the end of a step, when the device is idle.
   return CollectTrace();
 }
@@ -293,8 +286,8 @@ absl::Status StreamBackend::CollectTrace() {
   return trace_ == nullptr ? absl::OkStatus() : trace_->Collect();
 }
 
-std::vector<int64_t> StreamBackend::PinnedRanges(const float* host,
-                                                 int64_t size) const {
+std::vector<int64_t> StreamBackend::PinnedSizes(const float* host,
+                                                int64_t size) const {
   std::vector<int64_t> ranges;
   for (int64_t done = 0; done < size;) {
     const size_t bytes =
@@ -312,9 +305,8 @@ absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
   if (matrix.size() == 0) return Download{};
-  const absl::StatusOr<Block*> found = BlockOf(matrix.data);
-  if (!found.ok()) return found.status();
-  Block* const block = *found;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, BlockOf(matrix.data));
+  Block* const block = found;
   status = pool_.Pin(block);
   if (!status.ok()) return status;
   status = compute_.LetWait(StreamId::kCopyOut, block->computed);
@@ -335,14 +327,12 @@ absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {
 }
 
 absl::StatusOr<bool> StreamBackend::HasArrived(const Download& download) {
-  const absl::Status status = Enter();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
   return out_.IsDone(download.ticket);
 }
 
 absl::Status StreamBackend::Await(const Download& download) {
-  const absl::Status status = Enter();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
   return out_.Await(download.ticket);
 }
 
@@ -350,14 +340,12 @@ absl::Status StreamBackend::Share(ConstMatrix matrix, SharedMatrix* shared) {
   shared->matrix = matrix;
   absl::Status status = Enter();
   if (!status.ok() || matrix.size() == 0) return status;
-  const absl::StatusOr<Block*> block = BlockOf(matrix.data);
-  if (!block.ok()) return block.status();
-  status = in_.LetWait(StreamId::kCompute, (*block)->copied_in);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto block, BlockOf(matrix.data));
+  status = in_.LetWait(StreamId::kCompute, block->copied_in);
   if (!status.ok()) return status;
   if (shared->event < 0) {
-    const absl::StatusOr<DeviceRuntime::Event> event = runtime_->CreateEvent();
-    if (!event.ok()) return event.status();
-    shared->event = *event;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto event, runtime_->CreateEvent());
+    shared->event = event;
   }
   status = runtime_->Record(shared->event, StreamId::kCompute);
   if (!status.ok()) return status;
@@ -376,9 +364,8 @@ absl::StatusOr<ConstMatrix> StreamBackend::Fetch(const SharedMatrix& shared,
   if (!status.ok()) return status;
   const Matrix copy = staging->View(theirs.rows, theirs.cols);
   if (theirs.size() == 0) return copy;
-  const absl::StatusOr<Block*> found = BlockOf(copy.data);
-  if (!found.ok()) return found.status();
-  Block* const block = *found;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto found, BlockOf(copy.data));
+  Block* const block = found;
   status = compute_.LetWait(StreamId::kCopyIn, block->computed);
   if (!status.ok()) return status;
   status =
@@ -398,12 +385,9 @@ absl::Status StreamBackend::Order(Touched touched) {
   const uint64_t item = compute_.last() + 1;
   for (const ConstMatrix& matrix : touched) {
     if (matrix.data == nullptr || matrix.size() == 0) continue;
-    const absl::StatusOr<Block*> block = BlockOf(matrix.data);
-    if (!block.ok()) return block.status();
-    const absl::Status status =
-        in_.LetWait(StreamId::kCompute, (*block)->copied_in);
-    if (!status.ok()) return status;
-    (*block)->computed = item;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto block, BlockOf(matrix.data));
+    HOLDFAST_RETURN_IF_ERROR(in_.LetWait(StreamId::kCompute, block->copied_in));
+    block->computed = item;
   }
   compute_.Next();
   return absl::OkStatus();
@@ -413,10 +397,8 @@ template <typename Operation>
 absl::Status StreamBackend::Traced(StreamId stream, const char* name,
                                    int64_t bytes, Operation operation) {
   if (trace_ == nullptr) return operation();
-  absl::Status status = trace_->Begin(stream);
-  if (!status.ok()) return status;
-  status = operation();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(trace_->Begin(stream));
+  HOLDFAST_RETURN_IF_ERROR(operation());
   return trace_->End(stream, name, bytes);
 }
 
@@ -441,10 +423,8 @@ absl::Status StreamBackend::Run(Touched touched, int64_t workspace,
 template <typename Operation>
 absl::Status StreamBackend::Run(Touched touched, Operation operation,
                                 const char* name) {
-  absl::Status status = Enter();
-  if (!status.ok()) return status;
-  status = Order(touched);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
+  HOLDFAST_RETURN_IF_ERROR(Order(touched));
   return Traced(StreamId::kCompute, name, 0, operation);
 }
 
@@ -648,8 +628,7 @@ void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
 
 absl::StatusOr<DeviceBags> StreamBackend::UploadBags(const Bags& bags,
                                                      BagsBuffer* staging) {
-  absl::Status status = Enter();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Enter());
   // Each part is aligned so that a warp's reads coalesce.
   constexpr int64_t kAlignment = 32;
   absl::InlinedVector<Source, 6> sources;
@@ -668,8 +647,7 @@ absl::StatusOr<DeviceBags> StreamBackend::UploadBags(const Bags& bags,
   const int64_t offsets = add(bags.offsets);
   const int64_t uses = add(bags.uses);
   const int64_t begins = add(bags.begins);
-  status = CopyIn(sources, size, staging);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CopyIn(sources, size, staging));
   const float* const memory = staging->View(1, size).data;
   const auto at = [&](int64_t offset) {
     return reinterpret_cast<const uint32_t*>(memory + offset);
@@ -739,24 +717,25 @@ absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
   absl::Status status = Enter();
   if (!status.ok()) return status;
   const bool are_values = !targets.values.empty();
-  const absl::StatusOr<ConstMatrix> copied =
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto copied,
       are_values ? CopySmall(targets.values.data(),
                              targets.values.size() * sizeof(float))
                  : CopySmall(targets.labels.data(),
-                             targets.labels.size() * sizeof(int32_t));
-  if (!copied.ok()) return copied.status();
+                             targets.labels.size() * sizeof(int32_t)));
   ConstMatrix weights;
   if (!targets.weights.empty()) {
-    const absl::StatusOr<ConstMatrix> copied_weights = CopySmall(
-        targets.weights.data(), targets.weights.size() * sizeof(float));
-    if (!copied_weights.ok()) return copied_weights.status();
-    weights = *copied_weights;
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto copied_weights,
+        CopySmall(targets.weights.data(),
+                  targets.weights.size() * sizeof(float)));
+    weights = copied_weights;
   }
   DeviceTargets on_device;
   if (are_values) {
-    on_device.values = copied->data;
+    on_device.values = copied.data;
   } else {
-    on_device.labels = reinterpret_cast<const int32_t*>(copied->data);
+    on_device.labels = reinterpret_cast<const int32_t*>(copied.data);
   }
   on_device.weights = weights.data;
   status = Reserve(kLossSumsSize, &loss_sums_);
@@ -764,7 +743,7 @@ absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
   const Matrix sums = loss_sums_.View(1, kLossSumsSize);
   const Matrix dz = gradient != nullptr ? *gradient : Matrix{};
   status = Run(
-      {outputs, *copied, weights, dz, sums},
+      {outputs, copied, weights, dz, sums},
       math_->SumWorkspace(outputs.rows, outputs.cols),
       [&](float* memory) {
         return math_->Loss(loss, outputs, on_device, dz,
@@ -773,21 +752,18 @@ absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
       },
       "Loss");
   if (!status.ok()) return status;
-  const absl::StatusOr<Download> download = StartDownload(sums);
-  if (!download.ok()) return download.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto download, StartDownload(sums));
   PendingLoss made;
-  made.download = *download;
+  made.download = download;
   made.tells_correct = !are_values && (!loss.is_distance() || outputs.cols > 1);
   made.tells_errors = loss.is_distance();
   return made;
 }
 
 absl::StatusOr<LossSums> StreamBackend::ReadLoss(const PendingLoss& loss) {
-  absl::Status status = Await(loss.download);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(Await(loss.download));
   // If no work was begun after it, the device is idle.
-  status = CollectTrace();
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CollectTrace());
   DeviceLossSums made;
   std::memcpy(&made, loss.download.values.data(), sizeof(made));
   LossSums sums;
@@ -804,10 +780,9 @@ absl::StatusOr<LossSums> StreamBackend::Loss(const LossFunction& loss,
                                              ConstMatrix outputs,
                                              const Targets& targets,
                                              Matrix* gradient) {
-  const absl::StatusOr<PendingLoss> started =
-      StartLoss(loss, outputs, targets, gradient);
-  if (!started.ok()) return started.status();
-  return ReadLoss(*started);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto started,
+                            StartLoss(loss, outputs, targets, gradient));
+  return ReadLoss(started);
 }
 
 absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(

@@ -198,7 +198,7 @@ class StreamBackend final : public Backend {
   absl::StatusOr<Block*> BlockOf(const float* value);
   // The numbers of values in each of the consecutive pinned ranges that the
   // values are in. Empty if some values are not pinned.
-  std::vector<int64_t> PinnedRanges(const float* host, int64_t size) const;
+  std::vector<int64_t> PinnedSizes(const float* host, int64_t size) const;
   // Values on the host, and the offset in a buffer that they go to.
   struct Source {
     const void* host = nullptr;

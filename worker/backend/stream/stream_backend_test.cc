@@ -20,8 +20,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/random.h"
+#include "common/trace/testing/trace_testing.h"
 #include "common/trace/trace.h"
-#include "common/trace/trace_testing.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/base/status_macros.h"
+
 namespace holdfast {
 
 absl::Status Timeline::MarkHere() { return MarkFor(last_).status(); }
@@ -10,28 +12,25 @@ absl::Status Timeline::MarkHere() { return MarkFor(last_).status(); }
 absl::Status Timeline::LetWait(StreamId waiter, uint64_t item) {
   uint64_t& waited = waited_[static_cast<int>(waiter)];
   if (item <= std::max(done_, waited)) return absl::OkStatus();
-  const absl::StatusOr<Mark> mark = MarkFor(item);
-  if (!mark.ok()) return mark.status();
-  const absl::Status status = runtime_->Wait(waiter, mark->event);
-  if (status.ok()) waited = mark->item;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
+  const absl::Status status = runtime_->Wait(waiter, mark.event);
+  if (status.ok()) waited = mark.item;
   return status;
 }
 
 absl::StatusOr<bool> Timeline::IsDone(uint64_t item) {
   if (item <= done_) return true;
-  const absl::StatusOr<Mark> mark = MarkFor(item);
-  if (!mark.ok()) return mark.status();
-  const absl::StatusOr<bool> done = runtime_->Query(mark->event);
-  if (done.ok() && *done) Pass(mark->item);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
+  const absl::StatusOr<bool> done = runtime_->Query(mark.event);
+  if (done.ok() && *done) Pass(mark.item);
   return done;
 }
 
 absl::Status Timeline::Await(uint64_t item) {
   if (item <= done_) return absl::OkStatus();
-  const absl::StatusOr<Mark> mark = MarkFor(item);
-  if (!mark.ok()) return mark.status();
-  const absl::Status status = runtime_->Synchronize(mark->event);
-  if (status.ok()) Pass(mark->item);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
+  const absl::Status status = runtime_->Synchronize(mark.event);
+  if (status.ok()) Pass(mark.item);
   return status;
 }
 
@@ -43,19 +42,17 @@ absl::StatusOr<Timeline::Mark> Timeline::MarkFor(uint64_t item) {
   // Only here does the number of marks grow, and the oldest may have been done
   // for long.
   while (!marks_.empty()) {
-    const absl::StatusOr<bool> done = runtime_->Query(marks_.front().event);
-    if (!done.ok()) return done.status();
-    if (!*done) break;
+    HOLDFAST_ASSIGN_OR_RETURN(const auto done,
+                              runtime_->Query(marks_.front().event));
+    if (!done) break;
     Pass(marks_.front().item);
   }
   if (spare_events_.empty()) {
-    const absl::StatusOr<DeviceRuntime::Event> event = runtime_->CreateEvent();
-    if (!event.ok()) return event.status();
-    spare_events_.push_back(*event);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto event, runtime_->CreateEvent());
+    spare_events_.push_back(event);
   }
   const Mark mark = {last_, spare_events_.back()};
-  const absl::Status status = runtime_->Record(mark.event, stream_);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(runtime_->Record(mark.event, stream_));
   spare_events_.pop_back();
   marks_.push_back(mark);
   return mark;

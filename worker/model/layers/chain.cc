@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/job/job_file.h"
 #include "worker/model/layers/create.h"
 
@@ -44,20 +45,18 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     const std::string& prefix, absl::Span<const int64_t> input_shape,
     uint64_t key, uint32_t first_place, Backend* backend) {
   const std::vector<std::string> names = LayerNames(layers);
-  if (absl::Status distinct = CheckDistinct(names, prefix); !distinct.ok()) {
-    return distinct;
-  }
+  HOLDFAST_RETURN_IF_ERROR(CheckDistinct(names, prefix));
   std::unique_ptr<Chain> chain(new Chain);
   chain->backend_ = backend;
   chain->output_shape_.assign(input_shape.begin(), input_shape.end());
   for (int i = 0; i < layers.size(); ++i) {
     chain->names_.push_back(absl::StrCat(prefix, names[i]));
-    absl::StatusOr<std::unique_ptr<Layer>> layer =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto layer,
         CreateLayer(layers.Get(i), chain->names_.back(), chain->output_shape_,
-                    KeyOfLayer(key, first_place + i), backend);
-    if (!layer.ok()) return layer.status();
-    chain->output_shape_ = (*layer)->output_shape();
-    const std::vector<proto::Variable>& variables = (*layer)->variables();
+                    KeyOfLayer(key, first_place + i), backend));
+    chain->output_shape_ = layer->output_shape();
+    const std::vector<proto::Variable>& variables = layer->variables();
     chain->first_variable_.push_back(chain->variables_.size());
     chain->variables_.insert(chain->variables_.end(), variables.begin(),
                              variables.end());
@@ -65,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     chain->absorbed_.push_back(layers.Get(i).has_relu() && i > 0 &&
                                !chain->absorbed_.back() &&
                                chain->layers_.back()->TakesRelu());
-    chain->layers_.push_back(*std::move(layer));
+    chain->layers_.push_back(std::move(layer));
   }
   chain->values_.resize(chain->layers_.size() + 1);
   // The layers in order, without those that other layers absorb.
@@ -98,10 +97,10 @@ absl::StatusOr<ConstMatrix> Chain::Forward(
       of_layer.addend = {};
       of_layer.relu = absorbed_[i + 1];
     }
-    const absl::StatusOr<ConstMatrix> value =
-        layers_[i]->Forward(of_layer, ParametersOf(parameters, i), values_[i]);
-    if (!value.ok()) return value.status();
-    values_[i + 1] = *value;
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto value,
+        layers_[i]->Forward(of_layer, ParametersOf(parameters, i), values_[i]));
+    values_[i + 1] = value;
   }
   return values_.back();
 }
@@ -119,13 +118,14 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
     const auto memory_of = [&](int variable) {
       return sink.Memory(first_variable_[i] + variable);
     };
-    const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
-        ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
-        want_dx || i > last, Layer::GradientSink(take, memory_of));
-    if (!dx.ok()) return dx.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dx,
+        layers_[i]->Backward(ParametersOf(parameters, i), values_[i],
+                             values_[i + 1], dy, want_dx || i > last,
+                             Layer::GradientSink(take, memory_of)));
     // A gradient that a layer has computed in place has no rounded copy.
-    const bool in_place = dx->data == dy.data;
-    dy = *dx;
+    const bool in_place = dx.data == dy.data;
+    dy = dx;
     if (in_place) dy.rounded = nullptr;
   }
   return dy;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "worker/model/layers/image_shape.h"
 
 namespace holdfast {
@@ -32,13 +33,11 @@ class Conv2d final : public Layer {
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
-    absl::Status status =
-        backend_->Reserve(x.rows * convolution_.output_size(), &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        backend_->Reserve(x.rows * convolution_.output_size(), &output_));
     const Matrix y = output_.View(x.rows, convolution_.output_size());
-    status =
-        backend_->Convolve(convolution_, x, AsMatrix(parameters[kKernel]), y);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(
+        backend_->Convolve(convolution_, x, AsMatrix(parameters[kKernel]), y));
     if (HasBias()) backend_->AddBias(parameters[kBias], ByPlace(y));
     return y;
   }
@@ -48,20 +47,22 @@ class Conv2d final : public Layer {
                                   bool want_dx, GradientSink sink) override {
     absl::Status status;
     if (HasBias()) {
-      const absl::StatusOr<Matrix> db = backend_->ReserveFor(
-          sink.Memory(kBias), 1, convolution_.filters, &bias_gradient_);
-      if (!db.ok()) return db.status();
-      backend_->SumRows(ByPlace(dy), *db);
-      status = sink(kBias, *db);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto db,
+          backend_->ReserveFor(sink.Memory(kBias), 1, convolution_.filters,
+                               &bias_gradient_));
+      backend_->SumRows(ByPlace(dy), db);
+      status = sink(kBias, db);
       if (!status.ok()) return status;
     }
     const int64_t rows = convolution_.kernel_rows();
-    const absl::StatusOr<Matrix> dk = backend_->ReserveFor(
-        sink.Memory(kKernel), rows, convolution_.filters, &kernel_gradient_);
-    if (!dk.ok()) return dk.status();
-    status = backend_->ConvolveKernelGradient(convolution_, x, dy, *dk);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dk,
+        backend_->ReserveFor(sink.Memory(kKernel), rows, convolution_.filters,
+                             &kernel_gradient_));
+    status = backend_->ConvolveKernelGradient(convolution_, x, dy, dk);
     if (!status.ok()) return status;
-    status = sink(kKernel, *dk);
+    status = sink(kKernel, dk);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
     if (const Matrix sum = gradient_sum(); sum.data != nullptr) {
@@ -111,8 +112,8 @@ class Conv2d final : public Layer {
 absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
     const proto::Layer::Conv2d& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
-  const auto shape = ImageShapeOf(input_shape, "a conv2d layer", name);
-  if (!shape.ok()) return shape.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto shape,
+                            ImageShapeOf(input_shape, "a conv2d layer", name));
   if (config.kernel_size().empty()) {
     return LayerError(name, "has no kernel_size");
   }
@@ -120,27 +121,27 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
   if (!size.ok()) return size.status();
   const auto stride = ExtentOf(config.stride(), {}, "stride", name);
   if (!stride.ok()) return stride.status();
-  const auto window =
-      MakeWindow(*shape, *size, *stride, config.padding(), name);
-  if (!window.ok()) return window.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto window,
+      MakeWindow(shape, *size, *stride, config.padding(), name));
 
   Convolution convolution;
-  convolution.window = *window;
+  convolution.window = window;
   convolution.filters = config.filters();
   convolution.groups = config.has_groups() ? config.groups() : 1;
   if (convolution.filters < 1) {
     return LayerError(name, "filters is 0, but must be at least 1");
   }
   if (convolution.groups < 1 || convolution.filters % convolution.groups != 0 ||
-      shape->channels % convolution.groups != 0) {
+      shape.channels % convolution.groups != 0) {
     return LayerError(name, "groups is ", convolution.groups,
                       ", but must divide the channels of its input, ",
-                      shape->channels, ", and its filters, ",
+                      shape.channels, ", and its filters, ",
                       convolution.filters);
   }
-  if (window->output_places() > kMaxDimension / convolution.filters ||
+  if (window.output_places() > kMaxDimension / convolution.filters ||
       size->height > kMaxDimension / size->width ||
-      shape->channels / convolution.groups >
+      shape.channels / convolution.groups >
           kMaxDimension / (size->height * size->width)) {
     return LayerError(name, "its output or a filter would have more than ",
                       kMaxDimension, " values");
@@ -148,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
   std::vector<proto::Variable> variables = {
       MakeVariable(absl::StrCat(name, "/kernel"),
                    {size->height, size->width,
-                    shape->channels / convolution.groups, convolution.filters},
+                    shape.channels / convolution.groups, convolution.filters},
                    KernelInitializer(config.has_kernel_initializer(),
                                      config.kernel_initializer()))};
   if (!config.has_use_bias() || config.use_bias()) {

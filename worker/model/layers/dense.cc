@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 
 namespace holdfast {
@@ -25,8 +26,7 @@ class Dense final : public Layer {
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
-    absl::Status status = backend_->Reserve(x.rows * units_, &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.rows * units_, &output_));
     const Matrix y = output_.View(x.rows, units_);
     backend_->MatMul(Form::kPlain, x, Form::kPlain, parameters[kKernel], y);
     if (HasBias()) backend_->AddBias(parameters[kBias], y);
@@ -38,18 +38,18 @@ class Dense final : public Layer {
                                   bool want_dx, GradientSink sink) override {
     absl::Status status;
     if (HasBias()) {
-      const absl::StatusOr<Matrix> db =
-          backend_->ReserveFor(sink.Memory(kBias), 1, units_, &bias_gradient_);
-      if (!db.ok()) return db.status();
-      backend_->SumRows(dy, *db);
-      status = sink(kBias, *db);
+      HOLDFAST_ASSIGN_OR_RETURN(
+          const auto db,
+          backend_->ReserveFor(sink.Memory(kBias), 1, units_, &bias_gradient_));
+      backend_->SumRows(dy, db);
+      status = sink(kBias, db);
       if (!status.ok()) return status;
     }
-    const absl::StatusOr<Matrix> dw = backend_->ReserveFor(
-        sink.Memory(kKernel), inputs_, units_, &kernel_gradient_);
-    if (!dw.ok()) return dw.status();
-    backend_->MatMul(Form::kTransposed, x, Form::kPlain, dy, *dw);
-    status = sink(kKernel, *dw);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dw, backend_->ReserveFor(sink.Memory(kKernel), inputs_,
+                                            units_, &kernel_gradient_));
+    backend_->MatMul(Form::kTransposed, x, Form::kPlain, dy, dw);
+    status = sink(kKernel, dw);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
     status = backend_->Reserve(x.size(), &input_gradient_);

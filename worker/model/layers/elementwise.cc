@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 
 namespace holdfast {
@@ -41,8 +42,7 @@ class Elementwise final : public Layer {
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix>,
                                       ConstMatrix x) override {
-    absl::Status status = backend_->Reserve(x.size(), &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.size(), &output_));
     const Matrix y = output_.View(x.rows, x.cols);
     (backend_->*function)(x, y);
     return y;
@@ -80,8 +80,7 @@ class DropoutLayer final : public Layer {
           "which values are dropped in training follows from the examples' "
           "places in the training stream, but the batch has no positions");
     }
-    absl::Status status = backend_->Reserve(x.size(), &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.size(), &output_));
     const Matrix y = output_.View(x.rows, x.cols);
     positions_ = pass.positions;
     backend_->Dropout(x, positions_, key_, rate_, y);
@@ -115,12 +114,11 @@ std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend) {
 absl::StatusOr<std::unique_ptr<Layer>> CreateReshape(
     const proto::Layer::Reshape& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
-  const absl::StatusOr<int64_t> before = NumElements(input_shape);
-  if (!before.ok()) return before.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto before, NumElements(input_shape));
   const absl::StatusOr<int64_t> after = NumElements(config.shape());
-  if (!after.ok() || *after != *before) {
+  if (!after.ok() || *after != before) {
     return LayerError(name, "its shape ", ShapeString(config.shape()),
-                      " must have the ", *before,
+                      " must have the ", before,
                       " values of its input, whose shape is ",
                       ShapeString(input_shape));
   }

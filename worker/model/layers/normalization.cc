@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "worker/model/layers/image_shape.h"
 
 namespace holdfast {
@@ -32,9 +33,8 @@ std::vector<proto::Variable> ScaleAndOffset(const std::string& name,
 absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
                                    const char* kind, const std::string& name) {
   if (shape.size() == 1) return shape[0];
-  const auto image = ImageShapeOf(shape, kind, name);
-  if (!image.ok()) return image.status();
-  return image->channels;
+  HOLDFAST_ASSIGN_OR_RETURN(const auto image, ImageShapeOf(shape, kind, name));
+  return image.channels;
 }
 
 // x with one row for every `channels` adjacent values.
@@ -56,10 +56,8 @@ class LayerNorm final : public Layer {
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
     const ConstMatrix rows = ByChannels(x, channels_);
-    absl::Status status = backend_->Reserve(2 * rows.rows, &moments_);
-    if (!status.ok()) return status;
-    status = backend_->Reserve(x.size(), &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(2 * rows.rows, &moments_));
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.size(), &output_));
     const Matrix y = output_.View(x.rows, x.cols);
     backend_->NormalizeRows(rows, epsilon_, parameters[kScale],
                             parameters[kOffset], moments_.View(rows.rows, 2),
@@ -70,10 +68,8 @@ class LayerNorm final : public Layer {
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
                                   ConstMatrix x, ConstMatrix, Matrix dy,
                                   bool want_dx, GradientSink sink) override {
-    absl::Status status = backend_->Reserve(channels_, &scale_gradient_);
-    if (!status.ok()) return status;
-    status = backend_->Reserve(channels_, &offset_gradient_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(channels_, &scale_gradient_));
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(channels_, &offset_gradient_));
     const Matrix dscale = scale_gradient_.View(1, channels_);
     const Matrix doffset = offset_gradient_.View(1, channels_);
     const ConstMatrix rows = ByChannels(x, channels_);
@@ -82,10 +78,8 @@ class LayerNorm final : public Layer {
     backend_->NormalizeRowsGradient(
         rows, parameters[kScale], moments_.View(rows.rows, 2),
         ByChannels(dy, channels_), dscale, doffset, dx);
-    status = sink(kOffset, doffset);
-    if (!status.ok()) return status;
-    status = sink(kScale, dscale);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(sink(kOffset, doffset));
+    HOLDFAST_RETURN_IF_ERROR(sink(kScale, dscale));
     return dy;
   }
 
@@ -126,18 +120,18 @@ class BatchNorm final : public Layer {
       backend_->ColumnMoments(rows, mean_.View(1, channels_),
                               variance_.View(1, channels_));
     }
-    const absl::StatusOr<Matrix> y =
-        backend_->ReserveFactor(x.rows, x.cols, y_is_factor(), &output_);
-    if (!y.ok()) return y.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto y,
+        backend_->ReserveFactor(x.rows, x.cols, y_is_factor(), &output_));
     backend_->NormalizeColumns(
         rows,
         {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
         ByChannels(pass.addend, channels_), pass.relu,
-        ByChannels(*y, channels_));
+        ByChannels(y, channels_));
     // With an addend, the layer that gave the addend applies the relu's
     // gradient.
     relu_ = pass.relu && pass.addend.data == nullptr;
-    return *y;
+    return y;
   }
 
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
@@ -157,10 +151,10 @@ class BatchNorm final : public Layer {
     const Matrix doffset = offset_gradient_.View(1, channels_);
     // The layers that take y have run already, so its memory is free; dy must
     // stay unchanged.
-    const absl::StatusOr<Matrix> dx =
-        backend_->ReserveFactor(dy.rows, dy.cols, dx_is_factor(), &output_);
-    if (!dx.ok()) return dx.status();
-    Matrix made = ByChannels(*dx, channels_);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dx,
+        backend_->ReserveFactor(dy.rows, dy.cols, dx_is_factor(), &output_));
+    Matrix made = ByChannels(dx, channels_);
     if (!want_dx) made.data = nullptr;
     backend_->NormalizeColumnsGradient(
         ByChannels(x, channels_),
@@ -170,7 +164,7 @@ class BatchNorm final : public Layer {
     if (!status.ok()) return status;
     status = sink(kScale, dscale);
     if (!status.ok()) return status;
-    return *dx;
+    return dx;
   }
 
   // Indices in variables(), besides those of ScaleAndOffset.
@@ -205,13 +199,13 @@ absl::Status CheckEpsilon(float epsilon, const std::string& name) {
 absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
     const proto::Layer::BatchNorm& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
-  const auto channels = ChannelsOf(
-      input_shape, "a batch_norm layer, unless it takes vectors,", name);
-  if (!channels.ok()) return channels.status();
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto channels,
+      ChannelsOf(input_shape, "a batch_norm layer, unless it takes vectors,",
+                 name));
   const float epsilon =
       config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;
-  absl::Status status = CheckEpsilon(epsilon, name);
-  if (!status.ok()) return status;
+  HOLDFAST_RETURN_IF_ERROR(CheckEpsilon(epsilon, name));
   const float momentum =
       config.has_momentum() ? config.momentum() : kDefaultMomentum;
   // Written so that NaN is an error too.
@@ -219,7 +213,7 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
     return LayerError(name, "momentum is ", momentum,
                       ", but must be at least 0 and below 1");
   }
-  std::vector<proto::Variable> variables = ScaleAndOffset(name, *channels);
+  std::vector<proto::Variable> variables = ScaleAndOffset(name, channels);
   // They have the initial values of the offset and of the scale.
   for (const auto& [moving, like] : {std::pair("/moving_mean", kOffset),
                                      std::pair("/moving_variance", kScale)}) {
@@ -228,26 +222,26 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
     variable.mutable_moving_average()->set_momentum(momentum);
     variables.push_back(std::move(variable));
   }
-  return std::make_unique<BatchNorm>(backend, input_shape, *channels, epsilon,
+  return std::make_unique<BatchNorm>(backend, input_shape, channels, epsilon,
                                      std::move(variables));
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayerNorm(
     const proto::Layer::LayerNorm& config, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
-  const auto channels = ChannelsOf(
-      input_shape, "a layer_norm layer, unless it takes vectors,", name);
-  if (!channels.ok()) return channels.status();
-  if (*channels == 1) {
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto channels,
+      ChannelsOf(input_shape, "a layer_norm layer, unless it takes vectors,",
+                 name));
+  if (channels == 1) {
     return LayerError(name,
                       "a layer_norm layer normalises over the channels, but "
                       "its input has only one: every value would become 0");
   }
   const float epsilon =
       config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;
-  absl::Status status = CheckEpsilon(epsilon, name);
-  if (!status.ok()) return status;
-  return std::make_unique<LayerNorm>(backend, input_shape, *channels, epsilon,
+  HOLDFAST_RETURN_IF_ERROR(CheckEpsilon(epsilon, name));
+  return std::make_unique<LayerNorm>(backend, input_shape, channels, epsilon,
                                      name);
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "worker/model/layers/image_shape.h"
 
 namespace holdfast {
@@ -18,8 +19,7 @@ class Pool : public Layer {
                                       absl::Span<const ConstMatrix>,
                                       ConstMatrix x) final {
     const int64_t outputs = window_.output_places() * window_.channels;
-    absl::Status status = backend_->Reserve(x.rows * outputs, &output_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.rows * outputs, &output_));
     const Matrix y = output_.View(x.rows, outputs);
     Compute(x, y);
     return y;
@@ -29,8 +29,7 @@ class Pool : public Layer {
                                   ConstMatrix y, Matrix dy, bool want_dx,
                                   GradientSink) final {
     if (!want_dx) return Matrix{};
-    absl::Status status = backend_->Reserve(x.size(), &input_gradient_);
-    if (!status.ok()) return status;
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.size(), &input_gradient_));
     const Matrix dx = input_gradient_.View(x.rows, x.cols);
     ComputeGradient(x, y, dy, dx);
     return dx;
@@ -81,20 +80,20 @@ template <typename PoolKind, typename Config>
 absl::StatusOr<std::unique_ptr<Layer>> CreatePool(
     const Config& config, const char* kind, const std::string& name,
     absl::Span<const int64_t> input_shape, Backend* backend) {
-  const auto shape = ImageShapeOf(input_shape, kind, name);
-  if (!shape.ok()) return shape.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto shape,
+                            ImageShapeOf(input_shape, kind, name));
   if (config.size().empty()) return LayerError(name, "has no size");
   const auto size = ExtentOf(config.size(), {}, "size", name);
   if (!size.ok()) return size.status();
-  const auto stride = ExtentOf(config.stride(), *size, "stride", name);
-  if (!stride.ok()) return stride.status();
-  const auto window =
-      MakeWindow(*shape, *size, *stride, config.padding(), name);
-  if (!window.ok()) return window.status();
+  HOLDFAST_ASSIGN_OR_RETURN(const auto stride,
+                            ExtentOf(config.stride(), *size, "stride", name));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto window,
+      MakeWindow(shape, *size, stride, config.padding(), name));
   return std::make_unique<PoolKind>(
-      backend, *window,
-      std::vector<int64_t>{window->output_height, window->output_width,
-                           window->channels});
+      backend, window,
+      std::vector<int64_t>{window.output_height, window.output_width,
+                           window.channels});
 }
 
 }  // namespace
@@ -116,14 +115,14 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateAveragePool2d(
 absl::StatusOr<std::unique_ptr<Layer>> CreateGlobalAveragePool2d(
     const std::string& name, absl::Span<const int64_t> input_shape,
     Backend* backend) {
-  const auto shape =
-      ImageShapeOf(input_shape, "a global_average_pool2d layer", name);
-  if (!shape.ok()) return shape.status();
-  const auto window = MakeWindow(*shape, {shape->height, shape->width}, {1, 1},
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto shape,
+      ImageShapeOf(input_shape, "a global_average_pool2d layer", name));
+  const auto window = MakeWindow(shape, {shape.height, shape.width}, {1, 1},
                                  proto::Layer::VALID, name);
   if (!window.ok()) return window.status();
   return std::make_unique<AveragePool>(backend, *window,
-                                       std::vector<int64_t>{shape->channels});
+                                       std::vector<int64_t>{shape.channels});
 }
 
 }  // namespace holdfast

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
 #include "worker/model/layers/chain.h"
 
@@ -26,22 +27,19 @@ class Residual final : public Layer {
                                       ConstMatrix x) override {
     relu_ = pass.relu;
     const Pass within = {pass.training, pass.positions, {}, false};
-    const absl::StatusOr<ConstMatrix> g =
-        shortcut_->Forward(within, OfShortcut(parameters), x);
-    if (!g.ok()) return g.status();
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto g, shortcut_->Forward(within, OfShortcut(parameters), x));
     if (body_->TakesAddend()) {
       Pass with_shortcut = within;
-      with_shortcut.addend = *g;
+      with_shortcut.addend = g;
       with_shortcut.relu = relu_;
       return body_->Forward(with_shortcut, OfBody(parameters), x);
     }
-    const absl::StatusOr<ConstMatrix> f =
-        body_->Forward(within, OfBody(parameters), x);
-    if (!f.ok()) return f.status();
-    absl::Status status = backend_->Reserve(f->size(), &output_);
-    if (!status.ok()) return status;
-    const Matrix y = output_.View(f->rows, f->cols);
-    backend_->Add(*f, *g, y);
+    HOLDFAST_ASSIGN_OR_RETURN(const auto f,
+                              body_->Forward(within, OfBody(parameters), x));
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(f.size(), &output_));
+    const Matrix y = output_.View(f.rows, f.cols);
+    backend_->Add(f, g, y);
     if (relu_) backend_->Relu(y, y);
     return y;
   }
@@ -56,8 +54,8 @@ class Residual final : public Layer {
     }
     Matrix for_shortcut = dy;
     if (!shortcut_->KeepsGradient() || !body_->KeepsGradient()) {
-      absl::Status status = backend_->Reserve(dy.size(), &shortcut_gradient_);
-      if (!status.ok()) return status;
+      HOLDFAST_RETURN_IF_ERROR(
+          backend_->Reserve(dy.size(), &shortcut_gradient_));
       for_shortcut = shortcut_gradient_.View(dy.rows, dy.cols);
       backend_->Copy(dy, for_shortcut);
     }
@@ -68,16 +66,16 @@ class Residual final : public Layer {
     const auto memory_of = [&](int variable) {
       return sink.Memory(body_variables + variable);
     };
-    const absl::StatusOr<Matrix> dg =
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dg,
         shortcut_->Backward(OfShortcut(parameters), for_shortcut, want_dx,
-                            GradientSink(take, memory_of));
-    if (!dg.ok()) return dg.status();
+                            GradientSink(take, memory_of)));
     const bool adds = want_dx && body_->AddsGradient();
-    if (adds) body_->AddGradientTo({dg->data, dg->rows, dg->cols});
+    if (adds) body_->AddGradientTo({dg.data, dg.rows, dg.cols});
     const absl::StatusOr<Matrix> df =
         body_->Backward(OfBody(parameters), dy, want_dx, sink);
     if (!df.ok() || !want_dx || adds) return df;
-    backend_->Add(*df, *dg, *df);
+    backend_->Add(*df, dg, *df);
     return Matrix{df->data, df->rows, df->cols};
   }
 
@@ -104,27 +102,26 @@ class Residual final : public Layer {
 absl::StatusOr<std::unique_ptr<Layer>> CreateResidual(
     const proto::Layer::Residual& config, const std::string& name,
     absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend) {
-  auto body = Chain::Create(config.layers(), absl::StrCat(name, "/"),
-                            input_shape, key, /*first_place=*/0, backend);
-  if (!body.ok()) return body.status();
-  auto shortcut =
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto body, Chain::Create(config.layers(), absl::StrCat(name, "/"),
+                               input_shape, key, /*first_place=*/0, backend));
+  HOLDFAST_ASSIGN_OR_RETURN(
+      auto shortcut,
       Chain::Create(config.shortcut(), absl::StrCat(name, "/shortcut/"),
-                    input_shape, key, config.layers_size(), backend);
-  if (!shortcut.ok()) return shortcut.status();
-  if ((*body)->output_shape() != (*shortcut)->output_shape()) {
+                    input_shape, key, config.layers_size(), backend));
+  if (body->output_shape() != shortcut->output_shape()) {
     return LayerError(
-        name, "its layers make the shape ",
-        ShapeString((*body)->output_shape()), " from ",
-        ShapeString(input_shape), ", its shortcut ",
-        ShapeString((*shortcut)->output_shape()),
+        name, "its layers make the shape ", ShapeString(body->output_shape()),
+        " from ", ShapeString(input_shape), ", its shortcut ",
+        ShapeString(shortcut->output_shape()),
         "; they must be the same: as a shortcut, a conv2d with kernel_size: 1 "
         "can change the channels, and with a stride the size");
   }
-  std::vector<proto::Variable> variables = (*body)->variables();
-  variables.insert(variables.end(), (*shortcut)->variables().begin(),
-                   (*shortcut)->variables().end());
+  std::vector<proto::Variable> variables = body->variables();
+  variables.insert(variables.end(), shortcut->variables().begin(),
+                   shortcut->variables().end());
   return std::make_unique<Residual>(backend, std::move(variables),
-                                    *std::move(body), *std::move(shortcut));
+                                    std::move(body), std::move(shortcut));
 }
 
 }  // namespace holdfast

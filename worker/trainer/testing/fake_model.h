@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HOLDFAST_WORKER_TRAINER_TESTING_FAKE_MODEL_H_
+#define HOLDFAST_WORKER_TRAINER_TESTING_FAKE_MODEL_H_
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/data/example_source.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// A model with variables a [2] and b [3] for FakeCluster, where all values
+// equal the version: its loss is the version, and the gradients are the version
+// for b, which comes first, and minus the version for a. In an evaluation an
+// example is correct when its label is the version or, if the model predicts a
+// number, its error is the distance of the two. Its one output is the first
+// input value.
+//
+// Thread-compatible.
+class FakeModel final : public Model {
+ public:
+  // Orders: the versions at which ...
+  struct {
+    // ... the loss is NaN,
+    int64_t nan_loss = -1;
+    // ... the gradient of a, the last, has an infinite value,
+    int64_t infinite_gradient = -1;
+    // ... computing gradients is an error.
+    int64_t error = -1;
+  } at;
+  // Order: whether the model predicts a number instead of a class.
+  bool predicts_number = false;
+  // Order: whether the model has a table "t" of two values per row for field 0.
+  // Both values of a row's gradient are the number of the batch's uses of the
+  // row.
+  bool has_table = false;
+  // Called in each evaluation, with the version.
+  std::function<void(int64_t version)> on_evaluate;
+  // Called in each computation of gradients, with the version.
+  std::function<void(int64_t version)> on_compute;
+
+  // The first input value of each batch for which gradients were computed.
+  std::vector<float> first_inputs;
+  // The loss scale of each of these batches.
+  std::vector<float> loss_scales;
+  // With a table: the values of the rows of each batch, including evaluated
+  // ones.
+  std::vector<std::vector<float>> rows;
+  // The number of evaluations whose batch wanted the outputs.
+  int outputs_told = 0;
+
+  std::vector<proto::Variable> Variables() const override {
+    return {MakeVariable("a", 2), MakeVariable("b", 3)};
+  }
+
+  std::vector<ModelTable> Tables() const override {
+    if (!has_table) return {};
+    ModelTable table;
+    table.declared.set_name("t");
+    table.declared.set_row_length(2);
+    table.fields = {0};
+    return {table};
+  }
+
+  absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) override {
+    const float version = parameters[0][0];
+    first_inputs.push_back(batch.inputs[0]);
+    loss_scales.push_back(batch.loss_scale);
+    if (on_compute) on_compute(version);
+    if (version == at.error) return absl::InternalError("the model broke");
+    BatchResult result;
+    result.examples = batch.size();
+    result.loss_sum = version * batch.size();
+    if (version == at.nan_loss) {
+      result.finite = false;
+      return result;
+    }
+    b_.assign(3, version);
+    sink(1, b_);
+    a_.assign(2, -version);
+    if (version == at.infinite_gradient) {
+      a_[1] = std::numeric_limits<float>::infinity();
+    }
+    sink(0, a_);
+    if (has_table) {
+      rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
+      t_.assign(batch.rows[0].size(), 0);
+      for (const uint32_t row : batch.bags->Of(0).rows()) {
+        t_[row * 2] += 1;
+        t_[row * 2 + 1] += 1;
+      }
+      sink(2, t_);
+    }
+    return result;
+  }
+
+  absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) override {
+    const float version = parameters[0][0];
+    if (on_evaluate) on_evaluate(version);
+    if (has_table) {
+      rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
+    }
+    BatchResult result;
+    result.examples = batch.size();
+    result.loss_sum = version * batch.size();
+    int64_t correct = 0;
+    double absolute_error_sum = 0;
+    for (const int32_t label : batch.labels) {
+      correct += label == version ? 1 : 0;
+      absolute_error_sum += std::abs(label - version);
+    }
+    if (predicts_number) {
+      result.absolute_error_sum = absolute_error_sum;
+    } else {
+      result.correct = correct;
+    }
+    if (batch.wants_outputs) {
+      ++outputs_told;
+      result.outputs = batch.inputs;
+    }
+    return result;
+  }
+
+  OutputSpec Outputs() const override { return {1, !predicts_number}; }
+
+ private:
+  static proto::Variable MakeVariable(const std::string& name, int64_t size) {
+    proto::Variable variable;
+    variable.set_name(name);
+    variable.add_shape(size);
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_zeros();
+    return variable;
+  }
+
+  std::vector<float> a_;
+  std::vector<float> b_;
+  std::vector<float> t_;
+};
+
+// Examples of one value: example i has the value i, the label i mod
+// `num_labels` and, with ids, the ids i and i mod 10 in field 0.
+class FakeExamples final : public ExampleSource {
+ public:
+  FakeExamples(int64_t num_examples, int32_t num_labels)
+      : num_examples_(num_examples), num_labels_(num_labels) {
+    spec_.shape = {1};
+  }
+
+  // Order: the examples have ids.
+  void GiveIds() { spec_.id_fields = {{"f", 2}}; }
+
+  // Order: the result of reading any example.
+  absl::Status error;
+
+  int64_t num_examples() const override { return num_examples_; }
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
+    to.input[0] = index;
+    *to.label = index % num_labels_;
+    if (!to.ids.empty()) {
+      to.ids[0] = index;
+      to.ids[1] = index % 10;
+      to.id_counts[0] = 2;
+    }
+    return error;
+  }
+
+ private:
+  const int64_t num_examples_;
+  const int32_t num_labels_;
+  ExampleSpec spec_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_TESTING_FAKE_MODEL_H_
