@@ -13,7 +13,7 @@ namespace holdfast {
 // follow the subcommand. Returns the exit code.
 int BenchCommand(const std::vector<std::string>& args);
 
-// The verbs and their flags, for completion.
+// Returns the verbs of the command and their flags, for shell completion.
 std::vector<CommandWords> BenchWords();
 
 }  // namespace holdfast

@@ -13,7 +13,7 @@ namespace holdfast {
 //   wire     a worker of an asynchronous job: measures --ops and writes one
 //            line of JSON for each to --result_file
 //   control  a reader: measures GetStatus
-//   load a worker that pushes until it is killed, or waits if --bytes=0
+//   load     a worker that pushes until it is killed, or waits if --bytes=0
 //   train    a worker that pushes and pulls until it is killed
 //   rows     the worker of an embedding table, which it fills: measures --ops
 //            and writes one line of JSON for each to --result_file

@@ -55,8 +55,8 @@ class BenchProcesses {
   // return earlier. Errors: CANCELLED when the user ends the program; INTERNAL,
   // with the last lines of its log, when a process has failed.
   absl::Status Wait(int fd, absl::Time deadline);
-  // Waits until the process called `name` has ended successfully. Errors: as
-  // for Wait.
+  // Waits until the process called `name` has ended successfully. Errors: those
+  // of Wait.
   absl::Status AwaitEnd(const std::string& name);
 
   // User and system time used by all processes that have not ended. Errors:
@@ -88,8 +88,8 @@ struct BenchPs {
 // A cluster of ps daemons and clients (`holdfast bench client`).
 class BenchCluster {
  public:
-  // The flags of a client; a client that is a task of the cluster has
-  // --task_index.
+  // The flags of one client. They include --task_index if the client is a task
+  // of the cluster.
   using Client = std::vector<std::string>;
 
   // The clients are called client-0, client-1, ... in the given order; they get

@@ -17,8 +17,8 @@ namespace holdfast {
 uint64_t SumOf(absl::Span<const float> values);
 
 // A lower bound on the cost of moving a tensor on this machine: a TCP
-// connection on loopback, whose reader answers when it has read the last byte.
-// The reader keeps nothing.
+// connection on loopback, whose reader answers when it has read the last byte,
+// and discards what it reads.
 //
 // Thread-compatible.
 class TcpLimit {

@@ -27,8 +27,8 @@ class BenchReport {
   static absl::StatusOr<std::unique_ptr<BenchReport>> Open(
       const std::string& json);
 
-  // Begins a new table if `result` is of another benchmark than the previous
-  // result. Errors: INTERNAL when it cannot be written.
+  // Writes one result. Begins a new table if the previous result was of another
+  // benchmark. Errors: INTERNAL when it cannot be written.
   absl::Status Add(const proto::BenchmarkResult& result);
 
  private:
@@ -43,7 +43,7 @@ class BenchReport {
 
 // A line of JSON, without the line break.
 std::string BenchJson(const proto::BenchmarkResult& result);
-// Parses such a line. Errors: INVALID_ARGUMENT.
+// Parses a line that BenchJson has made. Errors: INVALID_ARGUMENT.
 absl::StatusOr<proto::BenchmarkResult> ParseBenchJson(const std::string& line);
 
 // The header of a table of `benchmark`, and a row of it, without line breaks.

@@ -60,13 +60,14 @@ class BenchRowWorker {
   // exchange.
   absl::Status PushPull();
 
-  // RowBatch's Assign, Sum and Spread for a batch with duplicates.
+  // Each calls the function of RowBatch with the same name for a batch with
+  // duplicates.
   void Assign();
   void Sum();
   void Spread();
 
-  // What a training step does besides arithmetic: assigns the next batch, sums
-  // this one's gradients, pushes and pulls, and spreads the pulled rows.
+  // Does what a training step does besides arithmetic: assigns the next batch,
+  // sums this one's gradients, pushes and pulls, and spreads the pulled rows.
   absl::Status TrainBatch();
 
   // Mean number of unique ids in a batch.
@@ -93,11 +94,12 @@ class BenchRowWorker {
   const BenchRowJob job_;
   std::vector<Batch> batches_;
   size_t turn_ = 0;
-  // One for each id of a batch; a push of unique rows uses the first of them.
+  // One gradient for each id of a batch; a push of unique rows uses as many as
+  // it needs, from the first on.
   std::vector<float> gradients_;
   // Summed gradients of the unique rows.
   std::vector<float> sums_;
-  // Values of each id of a batch.
+  // The values of the rows of a batch, one row for each id.
   std::vector<float> values_;
   client::RowBatch assigned_;
   // The batch that TrainBatch pushes next, and memory for the one after it.

@@ -13,8 +13,9 @@
 
 namespace holdfast {
 
-// `holdfast bench rows`: what it costs one worker to push and pull rows of an
-// embedding table, and to deduplicate the ids of a batch.
+// The flags of `holdfast bench rows`, which measures what it costs one worker
+// to push and pull rows of an embedding table, and to deduplicate the ids of a
+// batch.
 struct RowsFlags {
   std::string row_lengths = "16,64";
   std::string ps_counts = "1";
@@ -28,7 +29,8 @@ struct RowsFlags {
   void AddTo(FlagSet* set);
 };
 
-// Measures each point in a cluster of its own, in `folder`, and reports it.
+// Measures each combination of the flags' values in a cluster of its own, whose
+// files are in `folder`, and adds the results to `report`.
 // Errors: INVALID_ARGUMENT for wrong flags; those of BenchCluster.
 absl::Status BenchRows(const RowsFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report);

@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// `holdfast bench scale`: the throughput of ps with workers that only push and
-// pull.
+// The flags of `holdfast bench scale`, which measures the throughput of ps with
+// workers that only push and pull.
 struct ScaleFlags {
   std::string workers = "1,2,4,8,16";
   std::string ps_counts = "1,2,4";
@@ -26,7 +26,8 @@ struct ScaleFlags {
   void AddTo(FlagSet* set);
 };
 
-// Measures each point in a cluster of its own, in `folder`, and reports it.
+// Measures each combination of the flags' values in a cluster of its own, whose
+// files are in `folder`, and adds the results to `report`.
 // Errors: INVALID_ARGUMENT for wrong flags; those of BenchCluster.
 absl::Status BenchScale(const ScaleFlags& flags, const std::string& folder,
                         SignalWatch* signals, BenchReport* report);

@@ -12,7 +12,8 @@
 
 namespace holdfast {
 
-// `holdfast bench step`: how fast jobs train with `holdfast local`.
+// The flags of `holdfast bench step`, which measures how fast jobs train with
+// `holdfast local`.
 struct StepFlags {
   std::string jobs =
       "examples/fashion_mnist_softmax.textproto,"
@@ -28,9 +29,9 @@ struct StepFlags {
 };
 
 // Runs each job in each mode, all of them in turn, `rounds` times, in `folder`,
-// without evaluation and checkpoints. Reports at the end. Errors:
-// INVALID_ARGUMENT for wrong flags or a wrong job file; INTERNAL when a run
-// fails, with the last lines of its log, or when synchronous runs end with
+// without evaluation and checkpoints. Adds the results to `report` at the end.
+// Errors: INVALID_ARGUMENT for wrong flags or a wrong job file; INTERNAL when a
+// run fails, with the last lines of its log, or when synchronous runs end with
 // different digests; CANCELLED when the user ends the program.
 absl::Status BenchStep(const StepFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report);

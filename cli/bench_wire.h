@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// `holdfast bench wire`: the cost for one worker of pushing and pulling a
-// tensor, compared with the limits of the machine.
+// The flags of `holdfast bench wire`, which measures what it costs one worker
+// to push and pull a tensor, compared with the limits of the machine.
 struct WireFlags {
   std::string sizes = "16,1kB,31kB,256kB,1MB,4MB,16MB,64MB,256MB";
   std::string shards = "1,2,4,8";
@@ -28,7 +28,8 @@ struct WireFlags {
   void AddTo(FlagSet* set);
 };
 
-// Measures each point in a cluster of its own, in `folder`, and reports it.
+// Measures each combination of the flags' values in a cluster of its own, whose
+// files are in `folder`, and adds the results to `report`.
 // Errors: INVALID_ARGUMENT for wrong flags; those of BenchCluster.
 absl::Status BenchWire(const WireFlags& flags, const std::string& folder,
                        SignalWatch* signals, BenchReport* report);

@@ -20,13 +20,13 @@ namespace holdfast {
 
 // The job of a benchmark: one tensor, whose gradient costs nothing.
 struct BenchJob {
-  // A multiple of 4.
+  // The size of the tensor, a multiple of 4.
   uint64_t bytes = 4;
   // Number of slices of the tensor, each on a ps of its own; at most one per
   // element.
   uint32_t shards = 1;
-  // Encoding on the wire: one of BenchCodecs. With codecs that are only for
-  // gradients, values are exact.
+  // Encoding on the wire: one of BenchCodecs. If the codec is only for
+  // gradients, values are sent exactly.
   std::string codec = "exact";
   // One of BenchOptimizers.
   std::string optimizer = "sgd";
@@ -57,23 +57,25 @@ class BenchWorker {
   void CopyValues();
 
   // For asynchronous jobs: takes the ticket that the next push needs.
-  // PrefetchTicket asks for the one after it, without waiting.
+  // PrefetchTicket requests the ticket after it, without waiting.
   absl::Status TakeTicket();
   void PrefetchTicket();
   // Pushes the gradient, computed on the values of the last pull, and waits
   // until every shard has applied it.
   absl::Status Push();
-  // The same in two parts: writes the gradient to the push's memory, if it has
-  // some (Cluster::Push::Memory), and then pushes it.
+  // Do in two parts what Push does. WriteInPlace writes the gradient to the
+  // memory of a new push (Cluster::Push::Memory), if it has some; PushWritten
+  // then pushes the gradient.
   absl::Status WriteInPlace();
   absl::Status PushWritten();
   absl::Status Pull();
-  // Pulls, and reads every value in place.
+  // Pulls the values, and reads each of them where it is, without a copy.
   absl::Status ReadInPlace();
-  // Push and Pull in one exchange.
+  // Does what Push and Pull do, in one exchange.
   absl::Status PushPull();
 
-  // For synchronous jobs: push, contribution, and a pull of the next version.
+  // For synchronous jobs: pushes and contributes the gradient, and pulls the
+  // next version.
   absl::Status Step();
 
   Cluster& cluster() { return *cluster_; }
@@ -94,7 +96,7 @@ class BenchWorker {
   std::vector<float> copy_;
   // Pulled by Step, then swapped with now_.
   Parameters next_;
-  // The values of ReadInPlace, and the sum that it has read.
+  // The values that ReadInPlace reads, and their sum.
   Parameters in_place_;
   uint64_t sum_ = 0;
   std::unique_ptr<Cluster::Push> written_;

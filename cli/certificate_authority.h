@@ -32,9 +32,10 @@ struct CertificateRequest {
   absl::Time not_after;
 };
 
-// The request for a task or an operator. A task's certificate also has the host
-// name "JOB-INDEX.TRAINING", such as "ps-0.mnist", for clients that can only
-// compare host names: gRPC in other languages, and readers of a status port.
+// Returns the request for the certificate of a task or an operator. A task's
+// certificate also has the host name "JOB-INDEX.TRAINING", such as
+// "ps-0.mnist", for clients that can only compare host names: gRPC in other
+// languages, and readers of a status port.
 CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
                               absl::Time not_after);
 
@@ -49,8 +50,8 @@ class CertificateAuthority {
   static absl::StatusOr<CertificateAuthority> Make(const std::string& name,
                                                    absl::Time not_before,
                                                    absl::Time not_after);
-  // Errors: INVALID_ARGUMENT when `pair` is not the certificate of an authority
-  // with its key.
+  // Makes an authority from its certificate and key. Errors: INVALID_ARGUMENT
+  // if `pair` is not the certificate of an authority with its key.
   static absl::StatusOr<CertificateAuthority> FromKeyPair(const KeyPair& pair);
 
   const KeyPair& key_pair() const { return pair_; }

@@ -16,9 +16,9 @@ namespace holdfast {
 // A folder of certificates for one cluster, for development:
 //
 //   ca.crt, ca.key   the authority; its key allows impersonating any task
-//   ps-0/ for --tls_dir of that task: ca.crt, tls.crt, tls.key
-//   worker-0/ ...
-//   operator-0/      for people and tools
+//   ps-0/            for --tls_dir of that task: ca.crt, tls.crt, tls.key
+//   worker-0/, ...   the same for the other tasks
+//   operator-0/      the same for people and tools
 //
 // Only their owner can read keys.
 struct CertificateFolderOptions {

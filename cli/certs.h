@@ -13,7 +13,7 @@ namespace holdfast {
 // exit code.
 int CertsCommand(const std::vector<std::string>& args);
 
-// The flags, for completion.
+// Returns the flags of the command, for shell completion.
 std::vector<CommandWords> CertsWords();
 
 }  // namespace holdfast

@@ -14,7 +14,7 @@ namespace holdfast {
 // the subcommand. Returns the exit code.
 int CheckpointCommand(const std::vector<std::string>& args);
 
-// The verbs and their flags, for completion.
+// Returns the verbs of the command and their flags, for shell completion.
 std::vector<CommandWords> CheckpointWords();
 
 }  // namespace holdfast

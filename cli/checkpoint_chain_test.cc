@@ -270,7 +270,7 @@ TEST_F(CheckpointChainTest, WhatIsNotKnownIsToldWithTheWayOut) {
   EXPECT_THAT(err_, HasSubstr("only since step 30"));
   EXPECT_EQ(Run({"delta", folder_, "--since=30", output}), kExitDone) << err_;
   EXPECT_EQ(Run({"delta", folder_, "--since=51", output}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("is of step 50"));
+  EXPECT_THAT(err_, HasSubstr("is at step 50"));
   EXPECT_EQ(Run({"delta", folder_, "--since=40", "--variables=x", output}),
             kExitUsage);
   EXPECT_THAT(err_, HasSubstr("no table begins with \"x\""));

@@ -14,17 +14,18 @@
 namespace holdfast {
 
 struct ExportOptions {
-  // The file to write; an existing file is replaced. FILE.safetensors,
-  // FILE.onnx, or a .npz with any other name.
+  // The file to write; an existing file is replaced. Its name determines its
+  // format: FILE.safetensors, FILE.onnx, or .npz for any other name.
   std::string output;
   // Whether to export the slots of the optimizers as well.
   bool slots = false;
-  // Variables and tables whose name begins with one of these. Default: all.
+  // Only variables and tables whose names begin with one of these prefixes are
+  // exported. Default: all are.
   std::vector<std::string> prefixes;
   // For .onnx: weights as 8-bit integers (OnnxOptions).
   bool int8 = false;
-  // Memory for values of a table, in bytes. With more memory, large tables are
-  // read fewer times.
+  // The memory in which values of a table are sorted, in bytes. With more
+  // memory, large tables are read fewer times.
   uint64_t table_window_bytes = uint64_t{1} << 30;
 };
 
@@ -34,8 +35,8 @@ struct ExportOptions {
 // ["dense/kernel:slot0"] the first slot of its optimizer; names of variables do
 // not contain colons. This takes a few MiB of memory. Tables are written to
 // separate files (cli/table_export.h); if only tables are wanted, `output`
-// itself is not written. Or writes the job's whole model as .onnx
-// (cli/onnx_model.h), which takes memory for all variables.
+// itself is not written. If `output` ends with .onnx, writes the job's whole
+// model (cli/onnx_model.h), which takes memory for all variables.
 //
 // Errors: INVALID_ARGUMENT when there is no such variable, or for options that
 // cannot be combined; those of the reader and of MakeOnnxModel; UNAVAILABLE

@@ -215,13 +215,14 @@ bool HasTables(const CheckpointReader& reader) {
   return !reader.manifest().declaration().tables().empty();
 }
 
-// What the checkpoint's own files contain of tables.
+// Describes which rows of tables the checkpoint's own files contain.
 std::string KindOf(const proto::Manifest& manifest) {
   if (manifest.chain().empty()) return "all rows";
   return absl::StrCat("changes since ", manifest.previous().step());
 }
 
-// For each folder that another checkpoint needs, the newest that needs it.
+// Maps the folder of each checkpoint that another one needs to the newest
+// checkpoint that needs it.
 std::map<std::string, std::string> NeededBy(
     const CheckpointDirectory& directory, const Names& kept) {
   std::map<std::string, std::string> needed_by;
@@ -280,7 +281,7 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     }
     any_tables = any_tables || row.rows.has_value();
   }
-  // Damaged checkpoints are skipped, from the end.
+  // A restart uses the newest durable checkpoint that is not damaged.
   for (const proto::CheckpointName& name : durable) {
     for (const Row& row : rows) {
       if (row.folder == FolderName(name) && row.status.ok()) used = row.folder;

@@ -17,7 +17,8 @@ namespace holdfast {
 //
 // Errors are those of CheckpointDirectory and CheckpointReader.
 
-// Errors: NOT_FOUND if no job has saved anything; DATA_LOSS.
+// Returns the journal of the directory. Errors: NOT_FOUND if no job has saved
+// anything; DATA_LOSS.
 absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory);
 
 // Writes one line for each checkpoint, and what a restart would do. Errors:
@@ -31,9 +32,10 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
                                const proto::CheckpointName& name,
                                std::ostream& out);
 
-// Reads every block of the checkpoint `name` or, without a name, of all
-// complete checkpoints and of those that the journal names, which must be
-// complete. Errors: DATA_LOSS when something is damaged; the lines say what.
+// Reads every block of the checkpoint `name`, and writes what it finds. Without
+// a name, reads all complete checkpoints, and all that the journal names, which
+// must be complete. Errors: DATA_LOSS if something is damaged; the lines
+// written say what.
 absl::Status VerifyCheckpoints(const CheckpointDirectory& directory,
                                const std::optional<proto::CheckpointName>& name,
                                std::ostream& out);

@@ -38,8 +38,8 @@ class ChildProcess {
     std::string binary;
     // The arguments after the program's name.
     std::vector<std::string> args;
-    // Standard output and error are appended to it, after `log_header`.
-    // Standard input is empty.
+    // The file to which `log_header`, standard output and standard error are
+    // appended. Standard input is empty.
     std::string log_path;
     std::string log_header;
     // Environment variables added to those of this process; they override
@@ -63,12 +63,12 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
 
-  // Sends `signal` to the process and its children. Does nothing once it has
-  // been reaped.
+  // Sends `signal` to the process and its children. Does nothing once the
+  // process has been reaped.
   void Signal(int signal);
 
-  // Returns how the process ended, once it has; children that it has left
-  // running are then killed. To be called on SIGCHLD.
+  // If the process has ended, returns how, and kills the children that it has
+  // left running. Otherwise returns nullopt. Must be called after each SIGCHLD.
   std::optional<ExitStatus> TryReap();
 
  private:

@@ -89,7 +89,7 @@ absl::StatusOr<ClusterSpec> ClusterOf(const ClusterAddress& address,
   ClusterFlags flags;
   flags.cluster_spec = address.cluster_spec;
   auto cluster = ResolveCluster(flags, tf_config);
-  // A missing file is a wrong flag.
+  // If the file does not exist, the flag is wrong.
   if (!cluster.ok()) {
     return absl::InvalidArgumentError(cluster.status().message());
   }

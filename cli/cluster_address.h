@@ -22,7 +22,7 @@ struct ClusterAddress {
   std::string cluster_spec;
   std::string run_dir;
   std::string tls_dir;
-  // How long to try to reach ps task 0, and to wait for its answers.
+  // How long the command tries to reach ps task 0, and waits for its answers.
   absl::Duration timeout = absl::Seconds(5);
 
   void AddTo(FlagSet* set);

@@ -16,12 +16,13 @@ struct CriteoFilesOptions {
   std::string out;
   CriteoGenerator::Options generator;
   int64_t test_examples = 0;
-  // Number of files of each part.
+  // Number of files for the training examples, and as many for the test
+  // examples.
   int64_t files = 1;
   bool gzip = false;
   // Whether to replace existing files of the same kind.
   bool force = false;
-  // Number of threads. Affects only the duration.
+  // Number of threads. Affects only how long the writing takes.
   int threads = 1;
 };
 
@@ -29,9 +30,9 @@ struct CriteoFilesOptions {
 struct CriteoFiles {
   // Click rate of the training part.
   double click_rate = 0;
-  // For each category: the number of distinct ids in the training part,
-  // including the one for missing cells, and the number of occurrences of the
-  // rarest of them.
+  // For each category: `ids`, the number of distinct ids in the training part,
+  // where missing cells count as one id, and `least`, the number of occurrences
+  // of the rarest of these ids.
   std::array<int64_t, kCriteoCategories> ids = {};
   std::array<int64_t, kCriteoCategories> least = {};
   // Scores of the test part for the model that draws the labels: with all of

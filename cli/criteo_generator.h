@@ -16,7 +16,7 @@ namespace holdfast {
 // Generates examples in the layout of the Criteo data sets, whose labels are
 // drawn from a known model:
 //
-// logit = bias
+//   logit = bias
 //         + sum over the numbers of a_j (log(1 + max(x_j, 0)) - m_j) / s_j
 //         + sum over the categories of w(f, id)
 //         + sum over the pairs of kPairFields of <v(f, id), v(g, id')>,
@@ -51,18 +51,18 @@ class CriteoGenerator {
         kKaggleCardinalities;
     // Exponent of Zipf's law.
     double zipf = 1.05;
-    // If not 0, rarer ids of a category, or its missing cells, are omitted, so
-    // that among `examples` examples each id that occurs is almost certain to
-    // occur at least this often: the expected number of the rarest is
-    // FewestExpected.
+    // If not 0, each id that occurs among `examples` examples is almost certain
+    // to occur at least this often: ids of a category, or its missing cells,
+    // are omitted if they are expected to occur less often than
+    // FewestExpected(min_occurrences).
     int64_t min_occurrences = 0;
     int64_t examples = 0;
   };
-  // The number l with l - 7 sqrt(l) = `min_occurrences`, seven standard
-  // deviations above it.
+  // Returns the expected number of occurrences l with l - 7 sqrt(l) =
+  // `min_occurrences`, that is, seven standard deviations above it.
   static double FewestExpected(int64_t min_occurrences);
 
-  // The parts have different examples.
+  // The data set of an example. The two parts have different examples.
   enum class Part : uint32_t { kTrain = 1, kTest = 2 };
 
   struct Example {
@@ -77,8 +77,8 @@ class CriteoGenerator {
 
   explicit CriteoGenerator(const Options& options);
 
-  // The example at `index` of the part. Appends its line to *lines, unless that
-  // is null.
+  // Returns the example at `index` of the part. Appends the example's line to
+  // *lines, unless `lines` is null.
   Example Make(Part part, int64_t index, std::string* lines) const;
 
   // The cardinalities of the options, reduced as required by min_occurrences.
@@ -86,7 +86,8 @@ class CriteoGenerator {
     return cardinalities_;
   }
 
-  // 1 / (1 + e^-logit), and its logarithm.
+  // Probability returns 1 / (1 + e^-logit), and LogProbability the logarithm of
+  // that.
   static double Probability(double logit);
   static double LogProbability(double logit);
 
@@ -97,13 +98,14 @@ class CriteoGenerator {
     ZipfLaw law;
     // The share of missing cells.
     double missing;
-    // Makes its ids differ from those of the same rank in other categories.
+    // Makes the ids of this category differ from the ids of the same rank in
+    // other categories.
     uint32_t key;
   };
   class Random;
 
-  // Four approximately normal numbers, with mean 0 and deviation 1, that belong
-  // to an id.
+  // Returns four approximately normal random numbers, with mean 0 and deviation
+  // 1, which depend only on the arguments and the seed.
   std::array<double, 4> Normals(uint32_t purpose, uint32_t field,
                                 uint32_t id) const;
   // The term of a number in the logit, including a_j.

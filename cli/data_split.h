@@ -42,8 +42,8 @@ absl::StatusOr<std::vector<SplitPart>> SplitCsv(
     const SplitOptions& options);
 
 // Splits arrays (read by ReadNpy, or by ReadIdx if `is_npy` is false), each of
-// which has example i in row i. The parts are .npy files; those of
-// FILE.npz:NAME are called FILE-NAME.
+// which has example i in row i. The parts are .npy files. The parts of
+// FILE.npz:NAME are called FILE-NAME-train.npy and FILE-NAME-test.npy.
 absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     const std::vector<std::string>& files, bool is_npy,
     const SplitOptions& options);

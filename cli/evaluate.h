@@ -16,7 +16,7 @@ namespace holdfast {
 int EvalCommand(const std::vector<std::string>& args);
 int PredictCommand(const std::vector<std::string>& args);
 
-// The commands and their flags, for completion.
+// Returns these commands and their flags, for shell completion.
 std::vector<CommandWords> EvaluateWords();
 
 }  // namespace holdfast

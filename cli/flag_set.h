@@ -14,7 +14,7 @@
 
 namespace holdfast {
 
-// A flag as typed by users.
+// A flag and the value that users type after it.
 struct FlagName {
   // Without the dashes.
   std::string name;

@@ -56,7 +56,7 @@ std::string Exact(double value) {
   return std::string(text, end.ptr);
 }
 
-// The columns before those of `FigureColumns`.
+// The number of columns before those of FigureColumns.
 constexpr size_t kFirstColumns = 6;
 
 // A column with a metric of evaluations.

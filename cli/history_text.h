@@ -24,7 +24,8 @@ namespace holdfast {
 // have as many digits as are needed to read back the same value.
 std::string HistoryCsv(const proto::GetHistoryResponse& history);
 
-// The same as aligned columns for people, with times of day in `zone`.
+// The history of a job as aligned columns for people, with times of day in
+// `zone`.
 std::string HistoryTable(const proto::GetHistoryResponse& history,
                          const absl::TimeZone& zone);
 

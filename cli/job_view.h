@@ -60,9 +60,9 @@ std::vector<ViewLine> StatusView(const proto::GetStatusResponse& status,
                                  absl::Span<const proto::Event> events,
                                  const absl::TimeZone& zone);
 
-// The part of the same view that fits on `height` lines of `width` columns,
-// below the line `title`: slowest workers first, and at least some rows of each
-// table before the last events.
+// The part of StatusView that fits on `height` lines of `width` columns, below
+// the line `title`: slowest workers first, and at least some rows of each table
+// before the last events.
 std::vector<ViewLine> TopView(const proto::GetStatusResponse& status,
                               absl::Span<const proto::Event> events,
                               const absl::TimeZone& zone,

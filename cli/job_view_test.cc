@@ -20,7 +20,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
-using ::testing::Property;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 

@@ -61,11 +61,11 @@ a task died, 2 for wrong flags, a wrong job file or wrong data, 130 when interru
 
 )";
 
-// The COMMAND follows it.
+// The argument after which the COMMAND follows.
 constexpr char kCommandMark[] = "--";
 constexpr int kMaxTasks = 1000;  // as in Local of proto/job.proto
-// A ps that is told to stop saves the job first. Somewhat more than its
-// --grace.
+// How long a ps may take to end after it was told to stop, because it saves the
+// job first. Somewhat more than its --grace.
 constexpr absl::Duration kSaveTimeout = absl::Seconds(25);
 
 // The values of the flags.

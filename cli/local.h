@@ -14,7 +14,7 @@ namespace holdfast {
 // exit code.
 int LocalCommand(const std::vector<std::string>& args);
 
-// The flags, for completion.
+// Returns the flags of the command, for shell completion.
 std::vector<CommandWords> LocalWords();
 
 }  // namespace holdfast

@@ -22,9 +22,10 @@ namespace holdfast {
 // daemons should (ChildProcess::Start).
 class LocalCluster {
  public:
-  // What to run for one task.
+  // The program to run for one task.
   struct Program {
-    // Such as "ps-0". Used in the names of its files in the run directory.
+    // A name such as "ps-0", which is used in the names of the task's files in
+    // the run directory.
     std::string name;
     std::string binary;
     std::vector<std::string> args;
@@ -36,7 +37,7 @@ class LocalCluster {
     Program program;
     std::unique_ptr<ChildProcess> process;
     absl::Time started;
-    // Set once it has ended and been reaped.
+    // Set once the process has ended and was reaped.
     std::optional<ExitStatus> ended;
 
     const std::string& name() const { return program.name; }
@@ -48,8 +49,8 @@ class LocalCluster {
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(
       const std::vector<Program>& programs, const RunDirectory& directory);
 
-  // Restarts a daemon that has ended, with the same arguments; its log is
-  // appended to. Errors: as for Start.
+  // Restarts a daemon that has ended, with the same arguments, and appends to
+  // its log. Errors: as for Start.
   absl::Status Restart(const std::string& name);
 
   // Reaps daemons that have ended, and returns them in the order of the

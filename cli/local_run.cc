@@ -186,7 +186,8 @@ class LocalRun {
     return absl::StartsWith(name, kPsJob);
   }
 
-  // The ps wait for the evaluator, for as long as a step may take.
+  // Whether the evaluator is still running. The ps wait for it, for as long as
+  // a step may take.
   bool EvaluatorRuns() const {
     const std::vector<std::string> running = cluster_.Running();
     return std::count(running.begin(), running.end(), DaemonName(kEvaluator)) >
@@ -548,13 +549,14 @@ class LocalRun {
   // When the daemons that still run must have ended, once the awaited workers
   // have.
   absl::Time drain_until_ = absl::InfiniteFuture();
-  // Number of answers since then that the job is not done. The first answer may
-  // have been sent before.
+  // The number of status answers, since the awaited workers ended, that say
+  // that the job is not done. The first of these may have been sent before they
+  // ended.
   int unfinished_ = 0;
 };
 
-// If the checkpoints are those of a finished job: whether this job has more to
-// do, and the step that was reached.
+// What is known if the checkpoints are those of a finished job: whether this
+// job has more to do, and the step that was reached.
 struct FinishedBefore {
   absl::StatusOr<bool> has_more_to_do;
   uint64_t step = 0;
@@ -587,8 +589,8 @@ int SayFinished(const LocalRunOptions& options) {
   return kExitDone;
 }
 
-// Sets the result of a job that goes on aside. Errors: ALREADY_EXISTS if
-// another run has left a result, which is kept.
+// Renames the result of a finished job that has more to do, so that it is kept.
+// Errors: ALREADY_EXISTS if any other run has left a result.
 absl::Status MakeRoomForResult(const RunDirectory& directory,
                                const std::optional<FinishedBefore>& finished) {
   if (!std::ifstream(directory.result_path()).good()) return absl::OkStatus();

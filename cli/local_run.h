@@ -25,8 +25,8 @@ struct LocalRunOptions {
   // Checkpoint directory of the ps; if empty, no checkpoints are made. A run
   // goes on from the checkpoints that it finds there.
   std::string checkpoint_dir;
-  // How a daemon is restarted that ends before the job does, if another start
-  // may help (WorthRestarting). Without a value, such a daemon ends the run.
+  // How a daemon that ends before the job does is restarted, if that may help
+  // (WorthRestarting). Nullopt: the end of such a daemon ends the run.
   std::optional<Restarts::Options> restarts;
   // Given to each ps, after the flags that make it part of the run.
   std::vector<std::string> ps_flags;
@@ -45,7 +45,7 @@ struct LocalRunOptions {
 
   // Time between two looks at the job's progress.
   absl::Duration status_period = absl::Milliseconds(200);
-  // How long a daemon may take to end after it was told to; then it is killed.
+  // How long a daemon may take to end after it was asked to; then it is killed.
   absl::Duration stop_timeout = absl::Seconds(5);
   // How long the other daemons may take to end after the awaited workers have
   // ended; then they are named and killed. Must be longer than the time for

@@ -161,7 +161,7 @@ TEST_F(LocalRunTest, CanDoWithoutAStatusPage) {
 
 TEST_F(LocalRunTest, MissesTheResult) {
   EXPECT_EQ(Run("", ""), kExitFailed);
-  EXPECT_THAT(err_, HasSubstr("result.json is not there"));
+  EXPECT_THAT(err_, HasSubstr("result.json is missing or invalid"));
 }
 
 TEST_F(LocalRunTest, TellsTheLastWordsOfOneThatFails) {

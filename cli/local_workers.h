@@ -37,10 +37,10 @@ class LocalWorkers {
 
   // Folders of a worker.
   struct Folders {
-    // Folder of its certificate; empty if the run is not encrypted.
+    // Folder of the worker's certificate; empty if the run is not encrypted.
     std::string tls;
-    // Folder of the sockets of the tasks with which it shares memory; empty if
-    // it shares memory with all.
+    // Folder of the sockets of the tasks with which the worker shares memory;
+    // empty if it shares memory with all tasks.
     std::string same_host;
     // Folder of checkpoints, which evaluators read; empty for workers.
     std::string checkpoints;
@@ -66,7 +66,8 @@ class LocalWorkers {
       const absl::StatusOr<proto::Journal>& journal) const = 0;
 };
 
-// Such as "worker-0": used in the names of a task's files, and in messages.
+// Returns a name such as "worker-0", which is used in the names of a task's
+// files, and in messages.
 std::string DaemonName(const TaskId& task);
 
 // Runs ps_worker, or a program with the same flags, which trains the job of a

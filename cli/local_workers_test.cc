@@ -94,7 +94,7 @@ TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {
   EXPECT_THAT(
       std::string(
           workers.Summary(*directory_, proto::Journal()).status().message()),
-      HasSubstr("result.json is not there"));
+      HasSubstr("result.json is missing or invalid"));
   std::ofstream(directory_->result_path()) << R"({"job": "job"})";
   EXPECT_THAT(workers.Summary(*directory_, proto::Journal()).value(),
               HasSubstr("job: done\n"));

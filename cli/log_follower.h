@@ -18,8 +18,8 @@ class LogFollower {
 
   // The lines that have been completed since the last call.
   std::string NewLines();
-  // The same, plus an incomplete last line, completed by a line break. For use
-  // at the end of the log.
+  // Returns what NewLines returns, plus an incomplete last line, completed by a
+  // line break. For use at the end of the log.
   std::string Rest();
 
  private:

@@ -40,21 +40,22 @@ class ProgressDisplay {
     // Columns of the terminal; longer lines are cut.
     int width = 80;
     absl::Duration plain_interval = absl::Seconds(5);
-    // Period over which the speed is averaged. Longer is steadier, but shows
-    // changes later.
+    // Period over which the speed is averaged. With a longer period the speed
+    // is steadier, but shows changes later.
     absl::Duration rate_window = absl::Seconds(3);
   };
 
   explicit ProgressDisplay(const Options& options) : options_(options) {}
 
-  // What to print when `status` is received at `now`; empty if nothing is due.
+  // Returns what to print when `status` is received at `now`; empty if nothing
+  // is due.
   std::string Update(const proto::GetStatusResponse& status, absl::Time now);
 
-  // What to print so that `lines`, from another source, appear before the
-  // running line.
+  // Returns what to print so that `lines`, from another source, appear before
+  // the line that is being rewritten.
   std::string Between(absl::string_view lines) const;
 
-  // What to print before any other text may follow.
+  // Returns what to print at the end, so that other text can follow.
   std::string Finish();
 
   // The line for `status`, with the speed as measured by Update.

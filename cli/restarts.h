@@ -10,9 +10,9 @@
 namespace holdfast {
 
 // Whether a daemon that ended like this is worth restarting: it was ended by a
-// signal, asked for it (kExitRestart), or had an unknown exit code. False if it
-// ended successfully, or reported that the job has failed or that it was called
-// wrongly.
+// signal, asked to be restarted (kExitRestart), or had an unknown exit code.
+// False if it ended successfully, or reported that the job has failed or that
+// it was called wrongly.
 bool WorthRestarting(const ExitStatus& ended);
 
 // Decides when one task's daemon is restarted: after a pause that doubles each

@@ -64,11 +64,12 @@ class RunDirectory {
   static std::string TlsPathOf(absl::string_view path);
   static std::string PidPathOf(absl::string_view path,
                                absl::string_view daemon);
-  // Whether an encrypted run is going on there.
+  // Whether an encrypted run is in progress in the directory `path`.
   static bool IsEncrypted(absl::string_view path);
 
   absl::Status WriteClusterSpec(absl::string_view json) const;
-  // Renames the result to the name for `step`, which the job had reached.
+  // Renames result.json to the name of an earlier result, from `step`, the step
+  // that the job had reached.
   absl::Status SetResultAside(uint64_t step) const;
   // Creates HostPath, accessible only to this user.
   absl::Status MakeHostFolder(uint32_t host) const;
@@ -95,8 +96,9 @@ std::string LogHeader(absl::Time date, const std::string& binary,
 // Whether `line` of a log is a LogHeader.
 bool IsLogHeader(absl::string_view line);
 
-// The last `lines` lines after the last LogHeader of the file at `path`, of
-// which at most the last 64 KiB are read; empty if it cannot be read.
+// Returns the last `lines` lines after the last LogHeader of the file at
+// `path`. Reads at most the last 64 KiB of the file. Returns "" if the file
+// cannot be read.
 std::string LastLines(const std::string& path, int lines);
 
 }  // namespace holdfast

@@ -13,7 +13,7 @@ namespace holdfast {
 // subcommand. Returns the exit code.
 int SetCommand(const std::vector<std::string>& args);
 
-// The flags, for completion.
+// Returns the flags of the command, for shell completion.
 std::vector<CommandWords> SetWords();
 
 }  // namespace holdfast

@@ -11,9 +11,9 @@
 
 namespace holdfast {
 
-// Waits for signals like for any other event. While a SignalWatch exists,
-// SIGCHLD and the signals with which a user ends a program (SIGINT, SIGTERM,
-// SIGHUP) have no effect except that Wait returns them.
+// Waits for signals as for any other event. While a SignalWatch exists, SIGCHLD
+// and the signals with which a user ends a program (SIGINT, SIGTERM, SIGHUP)
+// have no effect except that Wait returns them.
 //
 // Must be created before any other thread is started, because the signals must
 // be blocked in all threads. Thread-compatible.
@@ -30,7 +30,7 @@ class SignalWatch {
   // `deadline` has passed. Returns the signals that have arrived since the last
   // call.
   std::set<int> Wait(int fd, absl::Time deadline);
-  // The same with several descriptors.
+  // Waits in the same way, but for any of several descriptors.
   std::set<int> Wait(absl::Span<const int> fds, absl::Time deadline);
 
  private:

@@ -186,7 +186,7 @@ absl::Status Events(const EventsFlags& flags) {
                             ConnectAsOperator(flags.cluster));
   uint64_t after = 0;
   for (;;) {
-    // A coordinator that is being restarted is waited for this long.
+    // Waits this long for a coordinator that is being restarted.
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto events,
         cluster->GetEvents(after, SteadyNow() + flags.cluster.timeout));

@@ -21,7 +21,7 @@ int EventsCommand(const std::vector<std::string>& args);
 // `holdfast history`: loss, scores and rate over the job's whole life.
 int HistoryCommand(const std::vector<std::string>& args);
 
-// The commands and their flags, for completion.
+// Returns these commands and their flags, for shell completion.
 std::vector<CommandWords> StatusWords();
 
 }  // namespace holdfast

@@ -44,7 +44,8 @@ StatusWatch::~StatusWatch() {
 
 std::optional<proto::GetStatusResponse> StatusWatch::Take() {
   uint64_t count;
-  // If it is not readable, there has been no answer since.
+  // If the descriptor is not readable, there has been no answer since the last
+  // call.
   if (read(event_, &count, sizeof(count)) < 0) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   return std::exchange(latest_, std::nullopt);
@@ -68,8 +69,8 @@ void StatusWatch::Run() {
       absl::MutexLock lock(&mutex_);
       status_ = asked;
     }
-    // Signalled even without an answer, so that displays can show that theirs
-    // is old.
+    // Signalled even without an answer, so that displays can show that their
+    // status is old.
     const uint64_t one = 1;
     PCHECK(write(event_, &one, sizeof(one)) == sizeof(one));
   } while (Pause());

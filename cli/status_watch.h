@@ -39,11 +39,12 @@ class StatusWatch {
   StatusWatch(const StatusWatch&) = delete;
   StatusWatch& operator=(const StatusWatch&) = delete;
 
-  // Readable, for poll(2), once the cluster has been asked, until Take is
-  // called: there is an answer, or status() says why not.
+  // A descriptor for poll(2). It becomes readable each time the cluster has
+  // been asked, when there is an answer, or status() says why there is none;
+  // and stays readable until Take is called.
   int fd() const { return event_; }
 
-  // The latest answer, once.
+  // Returns the latest answer, if it has not been taken yet.
   std::optional<proto::GetStatusResponse> Take();
 
   // The newest events, oldest first.

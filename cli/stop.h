@@ -13,7 +13,7 @@ namespace holdfast {
 // later. `args` follow the subcommand. Returns the exit code.
 int StopCommand(const std::vector<std::string>& args);
 
-// The flags, for completion.
+// Returns the flags of the command, for shell completion.
 std::vector<CommandWords> StopWords();
 
 }  // namespace holdfast

@@ -27,7 +27,7 @@ absl::Status Append(absl::Span<const Number> numbers, WritableFile* file) {
 // each time.
 using ReadRows = absl::FunctionRef<absl::Status(CheckpointReader::VisitRow)>;
 
-// `ids` are those of all rows, in increasing order. `length` is the number of
+// `ids` are the ids of all rows, in increasing order. `length` is the number of
 // values in a row.
 absl::Status AppendValues(ReadRows read, absl::Span<const uint64_t> ids,
                           size_t length, uint64_t window_bytes,

@@ -36,14 +36,15 @@ struct TableChanges {
   uint64_t removed = 0;
 };
 
-// Writes in the same way the rows that steps after `since_step` have touched,
-// and a third file with the ids that such steps have removed and that are no
-// longer rows:
+// Writes, in the same way as ExportTables, the rows that steps after
+// `since_step` have touched, and a third file with the ids of the rows that
+// these steps have removed and not created again:
 //
 //   STEM.NAME.removed.npy  uint64 [n], in increasing order
 //
-// To update rows of `since_step`, a reader removes these ids and takes over the
-// rows. Errors: as above, and those of CheckpointReader::ReadChanges.
+// A reader that has the rows of `since_step` updates them by removing these ids
+// and then storing the rows. Errors: those of ExportTables and of
+// CheckpointReader::ReadChanges.
 absl::StatusOr<std::vector<TableChanges>> ExportTableChanges(
     CheckpointReader* reader, const std::vector<std::string>& tables,
     uint64_t since_step, const std::string& output, uint64_t window_bytes);

@@ -13,7 +13,7 @@ namespace holdfast {
 // until the user ends it. `args` follow the subcommand. Returns the exit code.
 int TopCommand(const std::vector<std::string>& args);
 
-// The flags, for completion.
+// Returns the flags of the command, for shell completion.
 std::vector<CommandWords> TopWords();
 
 }  // namespace holdfast

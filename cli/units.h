@@ -19,7 +19,8 @@ std::string BytesText(uint64_t bytes);
 // "0 s", "0.42 ms", "12 ms", "3.2 s", "2m5s"; "-" if not finite.
 std::string SecondsText(double seconds);
 
-// With significant digits only: "0.57", "5.7", "57", "5700"; "-" if not finite.
+// A rate with two significant digits, or with all digits before the decimal
+// point if there are more: "0.57", "5.7", "57", "5700"; "-" if not finite.
 std::string RateText(double per_second);
 
 // "worker:1".

@@ -12,10 +12,10 @@ namespace holdfast {
 // Zipf's law on the ranks from 1 to n: the probability of rank k is
 // proportional to k^-exponent. With exponent 0 all are equally likely.
 //
-// Rejection-inversion (W. Hormann and G. Derflinger, "Rejection-inversion to
-// generate variates from monotone discrete distributions", 1996), which needs
-// no table of n weights. Results are the same on every machine
-// (common/base/portable_math.h).
+// Draws ranks by rejection-inversion (W. Hormann and G. Derflinger,
+// "Rejection-inversion to generate variates from monotone discrete
+// distributions", 1996), which needs no table of n weights. Results are the
+// same on every machine (common/base/portable_math.h).
 //
 // Immutable, thus thread-safe.
 class ZipfLaw {
@@ -54,8 +54,8 @@ class ZipfLaw {
   // Limits between which areas under Weight are drawn.
   const double first_area_;
   const double last_area_;
-  // A rank that exceeds the real number drawn by at most this is accepted
-  // without evaluating the integral.
+  // A rank that exceeds the real number that was drawn by at most this is
+  // accepted without evaluating the integral.
   const double accepted_;
 };
 

@@ -103,7 +103,7 @@ class Application final : public FollowUp {
     OnAnswer(0, applied);
   }
 
-  // 0: the newest version.
+  // 0 stands for the newest version.
   GlobalStep next_version() const override { return GlobalStep(0); }
   bool IsFollowed(proto::Verdict verdict) const override {
     return verdict == proto::ACCEPTED;

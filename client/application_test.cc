@@ -191,7 +191,8 @@ TEST_F(ApplyTest, IsAskedAgainUntilThereIsAVerdict) {
   }
 }
 
-// As when a loss is not finite: shards need no part of the push.
+// The push has no examples, as when a loss is not finite, so the shards need no
+// part of it.
 TEST_F(ApplyTest, WithoutExamplesItIsAppliedAtOnceWhateverBecomesOfItsParts) {
   ps(0).push.Do([&](int, const auto&, auto*) {
     ps(0).apply.AwaitCalls(1);
@@ -244,7 +245,8 @@ TEST_F(ApplyTest, WithoutExamplesNothingNeedsToBeHandedIn) {
   EXPECT_EQ(ps(0).push.num_calls(), 0);
 }
 
-// A shard that has applied it already says so to a part that comes late.
+// A shard that has already applied the push says so in its answer to a late
+// part.
 TEST_F(ApplyTest, APartOfWhatIsAppliedAlreadyIsNoVerdictOfAllShards) {
   ps(0).push.Do([](int, const auto&, auto* response) {
     response->set_verdict(proto::ACCEPTED);

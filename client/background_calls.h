@@ -19,7 +19,8 @@ namespace holdfast {
 // Thread-safe.
 class BackgroundCalls {
  public:
-  // One such call. It continues even if its handle is destroyed.
+  // A call that was started. It continues even if the caller drops its pointer
+  // to this object.
   class Call {
    public:
     // Waits until the call has returned, or until `until` (of the steady

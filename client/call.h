@@ -17,26 +17,29 @@
 
 namespace holdfast::client {
 
-// What to do with an answer: accept it, or send the same request again.
+// What a call does after an answer: nothing more (kDone), or send the same
+// request again (kAgain).
 enum class Next { kDone, kAgain };
 
-// A call, or a pause, that belongs to a group.
+// A call, or a pause (CallGroup::After), that a CallGroup has in progress.
 class Underway {
  public:
   virtual ~Underway() = default;
 
-  // Guarded by the context's mutex. The transport's operation for it; must be
-  // cancelled without the lock held.
+  // The transport's operation that carries out the call or the pause. Guarded
+  // by the context's mutex, but must be cancelled without the lock held.
   std::shared_ptr<Transport::Operation> operation;
-  // Why the last attempt is being retried, until there is an answer; and the ps
-  // that was called.
+  // `trouble`: the error because of which the call is being retried; OK if it
+  // is not being retried. Guarded by the context's mutex. `ps`: the ps that is
+  // called.
   absl::Status trouble;
   uint32_t ps = 0;
 };
 
-// Guarded by the context's mutex.
+// The state of a CallGroup. Guarded by the context's mutex.
 struct GroupState {
-  // The sender of all calls. Never changed. Null: the newest of the context.
+  // The sender of all calls, which never changes. Null: each attempt is sent by
+  // the context's newest sender.
   std::shared_ptr<const proto::Sender> sender;
   std::set<std::shared_ptr<Underway>> underway;
   // The number of answers that are being delivered at the moment.
@@ -52,21 +55,26 @@ struct GroupState {
 // answer says about the job is passed to the context before anything else.
 //
 // ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
-// session") mean that the sender's generation or life is over: that concerns
-// the context, not the caller.
+// session") mean that the sender's generation or life is over. The caller does
+// not get these errors: the call is retried until the context has learned what
+// happened, and then ends without an answer if its group belongs to the
+// generation that is over.
 //
-// Keeps itself and its group's state alive until the transport has released it.
+// A Call keeps itself and its group's state alive until the transport has
+// released it.
 // Thread-safe.
 class Call : public Underway, public std::enable_shared_from_this<Call> {
  public:
-  // Called once. Does nothing in a cancelled group.
+  // Starts the first attempt, unless the group is cancelled. Must be called
+  // once.
   void Start() ABSL_LOCKS_EXCLUDED(context_->mutex);
 
  protected:
   Call(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
        const Rpc& rpc, uint32_t ps);
 
-  // What a response says about the job, if it has fields for that.
+  // What a response says about the job. Fields that the response does not have
+  // keep their defaults.
   struct Says {
     std::optional<uint64_t> generation;
     const proto::JobState* state = nullptr;
@@ -75,11 +83,13 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
   };
 
  private:
-  // The part that knows the message types. Fills in messages and timeout, and
-  // clears the response. Called with the lock held.
+  // Implemented by the subclass, which knows the message types. FillIn sets the
+  // messages of `attempt`, adds to its timeout the time that the request asks
+  // to be parked, and clears the response. It is called with the lock held.
   virtual void FillIn(const proto::Sender& sender, Attempt* attempt) = 0;
   virtual Says WhatItSays() const = 0;
-  // Delivers the response, or an error. Called without locks.
+  // Passes the response, or the error `status`, to the caller, and returns what
+  // the caller wants next. Called without locks.
   virtual Next Tell(const absl::Status& status) = 0;
 
   void StartAttempt() ABSL_LOCKS_EXCLUDED(context_->mutex);
@@ -97,10 +107,12 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
  private:
   const std::shared_ptr<GroupState> group_;
   const Rpc& rpc_;
-  // For pauses, and the start of the last attempt. Guarded by the mutex.
+  // The lengths of the pauses, and the time at which the last attempt began.
+  // Guarded by the mutex.
   Backoff backoff_;
   absl::Time began_;
-  // Attempts since the last answer. Guarded by the mutex.
+  // The number of attempts that have failed with a transient error since the
+  // last answer. Guarded by the mutex.
   int in_vain_ = 0;
 };
 

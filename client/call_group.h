@@ -27,51 +27,53 @@ namespace holdfast::client {
 template <typename Response>
 using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 
-// The calls that one handle has in progress (call.h), and the waiting for them.
+// Makes the calls of one handle (call.h), and waits for them.
 //
-// A call continues until its group is cancelled or its generation is over: only
-// Await has a deadline. Errors that reach the Answer are permanent, and begin
-// with the name of the ps.
+// A call without an answer continues until its group is cancelled or its
+// generation is over: calls have no deadline, only Await has one. Errors that
+// reach the Answer are permanent, and begin with the name of the ps.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
 // group, nor by a function passed to After.
 class CallGroup {
  public:
-  // For calls that belong to no generation: each attempt is made in the newest.
+  // Makes a group for calls that belong to no generation: each attempt is made
+  // in the newest generation.
   explicit CallGroup(std::shared_ptr<Context> context);
-  // For calls that always come from `sender`: they are over when its generation
-  // is.
+  // Makes a group whose calls all come from `sender`. They can no longer
+  // succeed once the generation of `sender` is over.
   CallGroup(std::shared_ptr<Context> context,
             std::shared_ptr<const proto::Sender> sender);
-  // Cancels.
+  // Calls Cancel.
   ~CallGroup();
 
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
-  // For results that are unnecessary once the job is DONE, but still welcome
-  // while the ps are up: calls that then get no answer end with
-  // FAILED_PRECONDITION. Must be called before Start.
+  // For calls whose results are not needed once the job is DONE: from then on,
+  // a call whose ps does not answer several attempts ends with
+  // FAILED_PRECONDITION instead of being retried. Must be called before Start.
   void EndWithJob() ABSL_LOCKS_EXCLUDED(context_->mutex) {
     absl::MutexLock lock(&context_->mutex);
     state_->ends_with_job = true;
   }
 
-  // Calls a ps; the coordinator is part of ps 0. The request's sender is filled
-  // in. The bytes of a request's tensors are not copied: their owners are kept
-  // until the transport has released them, which may be after Cancel.
+  // Calls a ps, which is ps 0 for calls to the coordinator. Fills in the
+  // request's sender. Does not copy the bytes of the request's tensors, but
+  // keeps the owners of the bytes until the transport has released them, which
+  // may be after Cancel.
   template <typename Request, typename Response>
   void Start(const RpcOf<Request, Response>& rpc, uint32_t ps,
              std::common_type_t<Request> request,
              std::common_type_t<Answer<Response>> answer) const;
 
-  // Once this has returned, no Answer and no function passed to After is
-  // running or will run.
+  // Cancels all calls and pauses. Once this has returned, no Answer and no
+  // function passed to After is running or will run.
   void Cancel();
 
   // Calls `what` after `delay`, without locks.
   void After(absl::Duration delay, absl::AnyInvocable<void()> what);
-  // The same, after the next pause of `backoff`.
+  // Calls `what` after the next pause of `backoff`, without locks.
   void After(Backoff* backoff, absl::AnyInvocable<void()> what)
       ABSL_LOCKS_EXCLUDED(context_->mutex);
 
@@ -85,21 +87,21 @@ class CallGroup {
   // could not be reached, otherwise DEADLINE_EXCEEDED, both with `what`.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> done,
                      absl::FunctionRef<std::string()> what) const;
-  // The same, but continues to wait when calls can no longer succeed.
+  // Waits like Await, but continues to wait when calls can no longer succeed.
   absl::Status AwaitRegardless(absl::Time deadline,
                                absl::FunctionRef<bool()> done,
                                absl::FunctionRef<std::string()> what) const;
 
-  // When to call on_waiting next during one wait.
+  // The time at which to call on_waiting next during one wait.
   using NextReport = std::optional<absl::Time>;
-  // Waits as Await does, but returns false at `until`, after which the wait may
-  // be resumed. `report`: nullopt at first; the caller keeps it from one call
-  // to the next.
+  // Waits like Await, but returns false at `until`, after which another call
+  // may resume the wait. `*report` must be nullopt in the first call of a wait,
+  // and the caller must keep it for the following calls.
   bool Wait(absl::Time until, absl::FunctionRef<bool()> done,
             absl::FunctionRef<std::string()> what, NextReport* report) const;
 
  private:
-  // `over`: whether there is nothing more to wait for.
+  // `over` returns whether there is nothing more to wait for.
   bool WaitLocked(absl::Time until, absl::FunctionRef<bool()> over,
                   absl::FunctionRef<std::string()> what,
                   NextReport* report) const
@@ -107,8 +109,9 @@ class CallGroup {
   absl::Status AwaitUntil(absl::Time deadline, bool regardless,
                           absl::FunctionRef<bool()> done,
                           absl::FunctionRef<std::string()> what) const;
-  // Why a call is being retried; OK if none is. Appended to `*what`, with the
-  // name of the peer unless `*what` contains it. With the lock held.
+  // Returns why a call is being retried, or OK if none is being retried.
+  // Appends the reason to `*what`, with the name of the ps unless `*what`
+  // contains it. Must be called with the lock held.
   absl::Status AddTrouble(std::string* what) const;
 
   const std::shared_ptr<Context> context_;
@@ -140,7 +143,8 @@ std::vector<TensorPiece>* TensorsOf(WithTensors<Message>& message) {
   return &message.tensors;
 }
 
-// Accessors for fields that only some messages have.
+// Accessors for fields that only some messages have. Of the two overloads, the
+// one with `int` is chosen if the message has the field.
 template <typename M>
 auto SetSender(const proto::Sender& sender, M* request, int)
     -> decltype(request->mutable_sender(), void()) {
@@ -229,7 +233,7 @@ class CallOf final : public Call {
     return status.ok() ? answer_(std::move(response_)) : answer_(status);
   }
 
-  // Always the same except for the sender.
+  // The same in all attempts except for its sender.
   Request request_;
   Answer<Response> answer_;
   Response response_;

@@ -202,8 +202,8 @@ absl::Status Client::Enter(const proto::Sender& sender,
     declaration_ = std::make_unique<const proto::Declaration>(
         generation->placement.layout.declaration());
   }
-  // Of two concurrent callers the first sets it, because handles may already
-  // use it.
+  // If two threads call Enter, the state of the first one is kept, because
+  // handles may already use it.
   if (generation_ == nullptr || !generation_->WhyOver().ok()) {
     generation_.swap(generation);  // destroys the old one without the lock
     context_->step_waits_for.clear();

@@ -49,7 +49,8 @@ class Client {
     // (docs/protocol/same_host.md).
     uint64_t min_lent_bytes = kMinLentBytes;
     std::function<void(const std::string&)> on_waiting;
-    // Names for errors, indexed by ps: "/job:ps/task:1 (127.0.0.1:4001)".
+    // The names of the ps in errors, indexed by ps: "/job:ps/task:1
+    // (127.0.0.1:4001)".
     std::vector<std::string> ps_names;
   };
 
@@ -62,8 +63,9 @@ class Client {
   // Takes news from the session, if the client has one.
   void Hear(const SessionNews& news) { context_->Hear(news); }
 
-  // These correspond to the functions of Cluster with the same names. A
-  // Question's Await returns the errors of Cluster's function, too.
+  // Each of the functions below starts what the function of Cluster with the
+  // corresponding name does. The Await of a Question returns the errors of that
+  // function.
   std::unique_ptr<Question<proto::DeclareResponse>> StartDeclare(
       const proto::Declaration& declaration);
   enum class Variables { kReady, kWanted };
@@ -71,13 +73,15 @@ class Client {
    public:
     // kWanted: the cluster lacks first values that the caller can give.
     virtual absl::StatusOr<Variables> Await(absl::Time deadline) = 0;
-    // Only after kWanted. `values` is called within this call. Errors: those of
+    // Starts to give the first values. Must be called only after Await has
+    // returned kWanted. Calls `values` before it returns. Errors: those of
     // FirstValuesOf.
     virtual absl::StatusOr<std::unique_ptr<Giving>> StartGive(
         const FirstValues& values) = 0;
   };
-  // `given_through`: the caller can give first values, and has given them for
-  // all generations up to this one (0: for none). Nullopt: it cannot.
+  // `given_through`: the last generation for which the caller has given the
+  // first values; 0 if it has not given them yet. Nullopt: the caller cannot
+  // give first values.
   std::unique_ptr<VariablesRequest> StartAwaitVariables(
       std::optional<uint64_t> given_through = std::nullopt);
   bool rolled_back() const;
@@ -91,7 +95,8 @@ class Client {
   std::unique_ptr<PinRequest> StartPin(absl::Duration hold);
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result);
-  // These belong to no generation, because they concern what is on disk.
+  // StartNextEvaluation and this StartReportEvaluation belong to no generation,
+  // because they concern checkpoints on disk.
   std::unique_ptr<Question<proto::NextEvaluationResponse>>
   StartNextEvaluation();
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
@@ -105,23 +110,24 @@ class Client {
       const proto::GetHistoryRequest& request);
   std::unique_ptr<Question<proto::TraceResponse>> StartTrace(
       const proto::TraceRequest& request);
-  // One of the calls that SaveCheckpoint makes. `look`: see Question.
+  // Starts one of the calls that Cluster::SaveCheckpoint makes. `what` and
+  // `look`: see Question::Options.
   std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
       proto::CheckpointRequest request, const std::string& what,
       std::function<Next(const proto::CheckpointResponse&)> look);
-  // These, too, may be called at any time.
+  // StartStopJob and StartSetLearningRate may also be called at any time.
   std::unique_ptr<Question<proto::StopResponse>> StartStopJob(
       const proto::StopRequest& request);
   std::unique_ptr<Question<proto::SetLearningRateResponse>>
   StartSetLearningRate(const proto::SetLearningRateRequest& request);
 
-  // The generation to work in.
+  // Returns the state of the generation that AwaitVariables has entered.
   // Errors: FAILED_PRECONDITION before AwaitVariables; the reason if the
   // generation is over.
   absl::StatusOr<std::shared_ptr<GenerationState>> Ready() const
       ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // The same, for operations that a caller that only reads may not perform: it
-  // gets FAILED_PRECONDITION.
+  // Does the same for operations that a caller that only reads may not perform.
+  // Errors: also FAILED_PRECONDITION for such a caller.
   absl::StatusOr<std::shared_ptr<GenerationState>> ReadyToWork() const
       ABSL_LOCKS_EXCLUDED(context_->mutex);
   absl::Status CheckMember() const;
@@ -132,7 +138,8 @@ class Client {
 
   const std::string& PsName() const { return context_->ps_names[0]; }
   std::function<std::string()> ByCoordinator(const std::string& what) const;
-  // Switches to a generation whose variables exist.
+  // Makes the generation that `placement` describes, and whose variables exist,
+  // the current one.
   absl::Status Enter(const proto::Sender& sender,
                      const proto::GetPlacementResponse& placement)
       ABSL_LOCKS_EXCLUDED(context_->mutex);
@@ -140,7 +147,7 @@ class Client {
   // of the job, and passes the answer to the context.
   void LookForNews() ABSL_LOCKS_EXCLUDED(context_->mutex);
 
-  // Whether the caller registers.
+  // Whether the caller registers with the coordinator as a task.
   const bool member_;
   const int64_t part_bytes_;
   const uint64_t min_lent_bytes_;

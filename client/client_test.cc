@@ -234,7 +234,8 @@ TEST_F(ClientMachineTest, AParkedPullEndsWithTheJob) {
   }
 }
 
-// Without AwaitVariables: it reads what is on disk.
+// The evaluator does not call AwaitVariables, because it reads checkpoints from
+// disk.
 TEST_F(ClientMachineTest, AnEvaluatorAsksUntilACheckpointIsDue) {
   Client::Options options;
   options.task = {kEvaluatorJob, 0};
@@ -245,7 +246,7 @@ TEST_F(ClientMachineTest, AnEvaluatorAsksUntilACheckpointIsDue) {
   auto call = transport_.Take(rpc::kNextEvaluation);
   EXPECT_GT(call.request.wait_ms(), 0);
   EXPECT_EQ(call.request.sender().generation(), 2);
-  // A new generation is no end.
+  // A new generation does not end the wait.
   Hear(3);
   transport_.Pass(absl::Minutes(1));
   proto::NextEvaluationResponse response;

@@ -30,7 +30,7 @@ namespace holdfast::client {
 //   2  "c"  []     on ps 1, not trainable
 //
 // With parts of 16 bytes a push is, in the order of sending:
-//   ps 0: b[0,4)   b[4,5) a[0,3) is too much: b[4,5)   a[0,4)   a[4,6)
+//   ps 0: b[0,4)   b[4,5)   a[0,4)   a[4,6)
 //   ps 1: b[5,8)
 class ClientTest : public ::testing::Test {
  public:
@@ -77,8 +77,9 @@ class ClientTest : public ::testing::Test {
   // The placement of the variables above.
   static void AnswerPlacement(proto::GetPlacementResponse* response);
 
-  // Used by ConnectReady; short, so that tests are fast. But a spent ticket is
-  // not reported in a separate call.
+  // The timeouts that ConnectReady uses. They are short, so that tests are
+  // fast, except that tell_spent is too long for a spent ticket to be reported
+  // in a separate call.
   Timing timing;
   // The job's mode, as clients hear it.
   std::atomic<bool> asynchronous = false;

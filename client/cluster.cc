@@ -251,8 +251,8 @@ class ClusterImpl : public Cluster {
       HOLDFAST_ASSIGN_OR_RETURN(
           const auto last,
           client_.StartCheckpoint(again, what, look)->Await(deadline));
-      // The requested checkpoint may never come: the job has rolled back to
-      // before it.
+      // The job has rolled back to an earlier step, so the requested checkpoint
+      // may never be taken.
       if (last.generation() != first.generation()) continue;
       if (last.durable_step() >= first.step()) return step;
       return absl::UnavailableError(
@@ -331,7 +331,7 @@ class ClusterImpl : public Cluster {
   }
 
   const Options options_;
-  // Each of these uses those before it.
+  // Each of the following members uses those before it.
   Wire wire_;
   Client client_;
   // Whether the session is open.

@@ -35,15 +35,16 @@ struct Ticket {
   PushSequence sequence;
   // Determines the examples: batch `index` of the training stream.
   uint64_t index = 0;
-  // One per optimizer of the declaration. Asynchronous jobs only.
+  // The scalars with which the push is applied, such as the learning rate: one
+  // element per optimizer of the declaration. Asynchronous jobs only.
   std::vector<proto::StepScalars> scalars;
   // Proves to the shards that `scalars` belong to this ticket. Asynchronous
   // jobs only.
   uint64_t receipt = 0;
   // See Parameters::loss_scale. Asynchronous jobs only.
   float loss_scale = 1;
-  // Synchronous: the open step. Asynchronous: the number of tickets spent when
-  // this one was issued.
+  // In synchronous jobs, the open step; in asynchronous jobs, the number of
+  // tickets that were spent when this one was issued.
   GlobalStep global_step;
 };
 
@@ -60,8 +61,9 @@ struct Contribution {
   float clip_factor = 1;
   // Mean loss over the examples, for display only. Absent: unknown.
   std::optional<double> loss;
-  // There are no examples because the loss or the gradient was not finite. Such
-  // pushes are counted, and lower the loss scale if the job has one.
+  // Whether there are no examples because the loss or the gradient was not
+  // finite. Such pushes are counted, and lower the loss scale if the job has
+  // one.
   bool not_finite = false;
 };
 
@@ -143,10 +145,11 @@ class Cluster {
     // The caller's task. A worker or chief registers and holds a lease; the
     // default, a client, only reads.
     TaskId task = {kClientJob, 0};
-    // Lets a worker or evaluator inspect the job before it registers: without a
-    // lease, and even while another process holds its place.
+    // Lets a worker or evaluator inspect the job before it registers. It then
+    // has no lease, and may inspect the job even while another process is
+    // registered as this task.
     bool only_reads = false;
-    // Credentials of that task, or of an operator for a caller that only reads.
+    // The credentials of `task`, or of an operator if the caller only reads.
     // Default: no encryption.
     Credentials credentials;
     // Digests of the job file and the data; workers whose digests differ are
@@ -164,13 +167,13 @@ class Cluster {
     // For tools; tasks start in any order, and must wait.
     bool fail_fast = false;
     // How long the coordinator may be silent before all calls fail. A longer
-    // timeout gives it more time to come back.
+    // timeout gives the coordinator more time to come back.
     absl::Duration recovery_timeout = kDefaultTimeout;
     // The maximum number of tensor bytes in one call.
     int64_t part_bytes = kPartBytes;
     // Whether tensors pass through shared memory if a ps is on this host
-    // (docs/protocol/same_host.md). Costs memory for the gradients of all
-    // pushes that are in progress, or kept by a ps, at a time.
+    // (docs/protocol/same_host.md). This costs memory for the gradients of all
+    // pushes that are in progress, or kept by a ps, at the same time.
     bool same_host = true;
     // Share memory only with a ps whose socket is in this directory, such as a
     // volume shared by containers. Empty: any directory.
@@ -194,8 +197,9 @@ class Cluster {
     // Records each attempt of an RPC (docs/operating/tracing.md), except lease
     // renewals. Must outlive the cluster. Null: nothing is recorded.
     Tracer* tracer = nullptr;
-    // The same, on demand, for traces of the whole cluster. Must outlive the
-    // cluster. Null: this task has no part in such traces.
+    // Records the same attempts for traces of the whole cluster, while one is
+    // being taken. Must outlive the cluster. Null: such traces do not include
+    // this task.
     Tracer* cluster_tracer = nullptr;
   };
 
@@ -223,18 +227,19 @@ class Cluster {
   class Push : public Handle {
    public:
     virtual PushSequence sequence() const = 0;
-    // Memory for the whole gradient of one variable, row-major, which a ps of
-    // this host reads in place: a gradient that is written there and then
+    // Returns memory for the whole gradient of one variable, row-major, which a
+    // ps of this host reads in place: a gradient that is written there and then
     // handed in by Add is not copied. Its initial content is unspecified. The
     // caller may write to it until Add, and read it until AwaitHeld or Await
     // has returned, or the push is destroyed or contributed with 0 examples.
-    // Empty if there is no such memory; Add accepts any memory.
+    // Returns an empty span if there is no such memory. Add accepts gradients
+    // in any memory.
     virtual absl::Span<float> Memory(size_t /*variable*/) { return {}; }
     // Hands in the gradient of one variable (its index as declared), whole and
-    // row-major. Parts that it completes are sent at once, unless the whole
-    // push fits in one message together with its follow-up. The memory must
-    // stay unchanged until AwaitHeld or Await has returned or the push is
-    // destroyed.
+    // row-major. Parts of the push that are complete with this gradient are
+    // sent at once, unless the whole push fits in one message together with its
+    // follow-up. The memory must stay unchanged until AwaitHeld or Await has
+    // returned or the push is destroyed.
     // Errors: INVALID_ARGUMENT for a wrong index or length, a variable that is
     // not trainable, or one handed in before; RESOURCE_EXHAUSTED or UNAVAILABLE
     // if no memory can be shared with a ps of this host; the push's own error
@@ -247,7 +252,8 @@ class Cluster {
     // as for Add. A table that has not been handed in before AwaitHeld or
     // Contribute has no rows in the push. The first part states the number of
     // parts, so nothing is sent before AwaitHeld or Contribute unless every
-    // table has been handed in: hand in empty ones, too.
+    // table has been handed in. To have the push sent early, hand in tables
+    // without rows, too.
     // Errors: INVALID_ARGUMENT, naming the table, for a wrong index, ids that
     // are not strictly increasing, gradients of the wrong length, more than
     // max_rows_per_push rows, a table handed in before, or a call after
@@ -290,16 +296,19 @@ class Cluster {
                                     Parameters* next = nullptr) = 0;
 
     // Waits until done(), or until `until`, and returns done(). A timeout ends
-    // nothing: for callers that cannot block for long.
+    // nothing: another call resumes the wait. For callers that cannot block for
+    // long.
     virtual bool WaitUntilDone(absl::Time until) = 0;
-    // Waits for the verdict and, if it was requested, for `next`, which does
-    // not arrive after FENCED. ACCEPTED is reported to the coordinator
-    // automatically, even if no thread waits.
+    // Waits for the verdict and, if Contribute was called with `next`, for its
+    // values, which do not arrive if the verdict is FENCED. An asynchronous
+    // push that is ACCEPTED is reported to the coordinator automatically, even
+    // if no thread waits.
     // An asynchronous worker's pushes are applied in order, so later pushes
-    // wait for one whose handle is destroyed before its Await returns. Before
-    // Contribute such a push may be started again, with the same gradient or
-    // with 0 examples; after Contribute it may have been applied on some
-    // shards, and the worker has to leave.
+    // wait for one whose handle is destroyed before its Await returns. If the
+    // handle was destroyed before Contribute, the push may be started again,
+    // with the same gradient or with 0 examples. If it was destroyed after
+    // Contribute, the push may have been applied on some shards, and the worker
+    // has to leave.
     // Errors: FAILED_PRECONDITION before Contribute; those of Shard.Push except
     // RESOURCE_EXHAUSTED, of Coordinator.Contribute or Shard.Apply, and of
     // Pull::Await.
@@ -329,12 +338,13 @@ class Cluster {
     virtual absl::Status Await(absl::Time deadline) = 0;
   };
 
-  // A version held on every shard; in asynchronous jobs each shard holds its
-  // own. Released when destroyed.
+  // A version that every shard holds so that it can be read; in asynchronous
+  // jobs each shard holds a version of its own. Destroying the Pin releases it.
   class Pin {
    public:
     virtual ~Pin() = default;
-    // In asynchronous jobs, defined as Parameters::version is.
+    // The version that is held. In asynchronous jobs, the least of the shards'
+    // versions, as for Parameters::version.
     virtual GlobalStep version() const = 0;
     // Reads the pinned version, as Cluster::StartPull reads the newest. Errors:
     // NOT_FOUND if the pin has expired.
@@ -366,10 +376,11 @@ class Cluster {
   absl::Status AwaitVariables(absl::Time deadline) {
     return AwaitVariables(deadline, nullptr);
   }
-  // The same, and also gives the cluster the first values of all variables that
-  // are declared as `given`, if it wants them because no checkpoint holds them.
-  // `first_values` is called by this thread; it may be empty if other workers
-  // give the values. Several workers may give them, since all have the same.
+  // Does the same, and also gives the cluster the first values of all variables
+  // that are declared as `given`, if the cluster wants them because no
+  // checkpoint holds them. `first_values` is called by this thread; it may be
+  // empty if other workers give the values. Several workers may give them,
+  // since all have the same.
   // Errors: INVALID_ARGUMENT, naming the variable, if its values are not those
   // that were declared; the errors of `first_values`.
   virtual absl::Status AwaitVariables(absl::Time deadline,
@@ -381,16 +392,17 @@ class Cluster {
   // AwaitVariables again, and continue with a pull. A client that only reads
   // learns of the roll-back when a call fails with ABORTED.
   virtual bool rolled_back() const = 0;
-  // The job's declaration, with defaults filled in (N and M); the same in all
-  // generations.
+  // The job's declaration, with defaults filled in, such as the numbers of
+  // gradients and workers per step; the same in all generations.
   virtual const proto::Declaration& declaration() const = 0;
 
   // Starts a push without a ticket, for synchronous jobs whose examples are
-  // assigned by step. Takes a new sequence. `step`: the version that the
-  // gradient is computed on.
+  // assigned by step. Takes a new sequence. `step`: the version of the values
+  // on which the gradient is computed.
   virtual std::unique_ptr<Push> StartPush(GlobalStep step) = 0;
-  // Starts the push of a ticket, under the ticket's sequence. `at`: what the
-  // gradient is computed on; its values are not read.
+  // Starts the push of a ticket, under the ticket's sequence. `at`: the
+  // parameters on which the gradient is computed. Their versions are read, but
+  // not their values.
   virtual std::unique_ptr<Push> StartPush(const Ticket& ticket,
                                           const Parameters& at) = 0;
   // Takes a new sequence and a ticket for it, for jobs whose examples are
@@ -438,12 +450,13 @@ class Cluster {
   // May be called at any time.
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) = 0;
-  // The job file that was declared, even if nothing has been restored yet;
-  // nullopt if there is none. At any time.
+  // Returns the job file that was declared, even before the job's state has
+  // been restored; nullopt if none was declared. May be called at any time.
   virtual absl::StatusOr<std::optional<proto::DeclaredJob>> GetDeclaredJob(
       absl::Time deadline) = 0;
-  // The job's events after number `after`, and the history of its figures. At
-  // any time.
+  // GetEvents returns the job's events whose numbers are greater than `after`;
+  // GetHistory returns the history of the job's figures, such as its loss. Both
+  // may be called at any time.
   virtual absl::StatusOr<proto::GetEventsResponse> GetEvents(
       uint64_t after, absl::Time deadline) = 0;
   virtual absl::StatusOr<proto::GetHistoryResponse> GetHistory(
@@ -480,8 +493,9 @@ class Cluster {
 
   // The job's state as last heard; a registered task hears of a change at once.
   virtual proto::JobState state() const = 0;
-  // A checkpoint of this step is on disk, so the verdicts of earlier steps are
-  // final. As last heard, at most one lease renewal ago.
+  // The step of the newest checkpoint that is known to be on disk, as heard
+  // with the last lease renewal or later. The verdicts of earlier steps are
+  // final.
   virtual GlobalStep durable_step() const = 0;
 };
 

@@ -54,7 +54,7 @@ TEST_F(ConnectTest, AReaderDoesNot) {
   EXPECT_EQ(ps(0).place.requests()[0].sender().incarnation(), 0);
   EXPECT_EQ(ps(0).place.requests()[0].sender().generation(), 0);
 
-  // It has heard the generation by now.
+  // The client has heard of the generation by now.
   Parameters values;
   EXPECT_TRUE(cluster->StartPull(GlobalStep(0), &values)->Await(Late()).ok());
   const proto::Sender sender = ps(1).pull.requests()[0].sender();
@@ -260,7 +260,7 @@ TEST_F(ClusterTest, AFailureToldInAnAnswerEndsEveryWait) {
   EXPECT_EQ(cluster->Declare({}, Late()), reason);
   EXPECT_EQ(cluster->state().phase(), proto::FAILED);
   EXPECT_EQ(cluster->state().reason(), "/job:worker/task:0 was lost");
-  // It is still possible to see what became of the job, and to leave.
+  // The caller can still see what became of the job, and leave.
   EXPECT_TRUE(cluster->GetStatus(Late()).ok());
   EXPECT_TRUE(cluster->Leave("", Late()).ok());
 }

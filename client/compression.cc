@@ -82,8 +82,8 @@ GradientEncoder::Encoded GradientEncoder::Encode(
       variable.residual = kept->second.after;
     }
     change = kept->second;
-    // Encoding a push again leaves the same residual; but later pushes may
-    // already have started from the one kept.
+    // Encoding a push again gives the same residual, but it is written to other
+    // memory, because later pushes may already use the residual that is kept.
     if (again) change.after = TakeSpare(&variable);
     memory = FindMemory(&variable);
   }
@@ -129,7 +129,8 @@ void GradientEncoder::Forget(PushSequence through) {
 
 void GradientEncoder::Keep(Changes changes) {
   for (auto& [index, change] : changes) {
-    // It may be reused unless an earlier or a later push may still be undone.
+    // The memory may be reused unless an earlier or a later push may still be
+    // undone.
     if (change.before.use_count() == 1) {
       variables_[index].spare = std::move(change.before);
     }

@@ -28,8 +28,8 @@ namespace holdfast::client {
 // pushes. Residuals live as long as this object, that is, for one generation of
 // the job in one life of a worker.
 //
-// An encoded variable costs memory of twice its size, once more for each
-// further push whose fate is unknown, plus the encoded bytes.
+// An encoded variable costs memory of twice its size, plus its size for each
+// further push whose verdict is unknown, plus the encoded bytes.
 //
 // Thread-safe.
 class GradientEncoder {
@@ -50,10 +50,11 @@ class GradientEncoder {
   Encoded Encode(PushSequence push, size_t variable,
                  absl::Span<const float> gradient) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Says what became of a push. Only the first call for a push has an effect.
+  // Notes whether a push counts (`counts`), and undoes its changes if it does
+  // not. Only the first call for a push has an effect.
   void Settle(PushSequence push, bool counts) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The fate of pushes up to `through`, if unknown so far, will never be known:
-  // they are assumed to count.
+  // Assumes that all pushes up to `through` whose verdicts are unknown count,
+  // because their verdicts will never be known.
   void Forget(PushSequence through) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -62,17 +63,19 @@ class GradientEncoder {
   struct Variable {
     proto::Compression compression;
     uint64_t size = 0;
-    // Its ranges in the push plan. Empty: it is not encoded.
+    // The variable's ranges in the push plan. Empty if the variable is not
+    // encoded.
     std::vector<ElementRange> ranges;
-    // Null: zeros.
+    // Null if all of its elements are 0.
     Values residual;
     // Memory for the next residual.
     Values spare;
-    // Memory for the encoded gradient; one buffer for each push in progress.
+    // Buffers of `encoded_bytes` bytes each for encoded gradients: one for each
+    // push in progress.
     uint64_t encoded_bytes = 0;
     std::vector<std::shared_ptr<char>> memory;
   };
-  // What a push did to a residual.
+  // A residual before and after a push changed it.
   struct Change {
     Values before;
     Values after;
@@ -89,7 +92,7 @@ class GradientEncoder {
   absl::Mutex mutex_;
   // Residuals and memory are guarded by the lock; the rest never changes.
   std::vector<Variable> variables_;
-  // The changes of pushes whose fate is unknown.
+  // The changes made by pushes whose verdicts are unknown.
   std::map<PushSequence, Changes> changes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -12,7 +12,6 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::Key;
 
 // "v0" [20] in parts of 8 elements, TOP_K of half; "v1" [3], EXACT; "v2" [1],

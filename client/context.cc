@@ -22,8 +22,8 @@ Context::Context(Options options, Transport* transport)
 
 void Context::Hear(const SessionNews& news) {
   absl::MutexLock lock(&mutex);
-  // Before the state: a silent coordinator does not mean that the job has
-  // failed.
+  // Set before NoteState, because a silent coordinator does not mean that the
+  // job has failed.
   if (ended_.ok()) ended_ = news.status;
   durable_step_ = IsRolledBack(news.sender)
                       ? news.durable_step

@@ -30,7 +30,8 @@ class Context {
     Timing timing;
     // The caller.
     TaskId task;
-    // Names for errors, indexed by ps: "/job:ps/task:1 (127.0.0.1:4001)".
+    // The names of the ps in errors, indexed by ps: "/job:ps/task:1
+    // (127.0.0.1:4001)".
     std::vector<std::string> ps_names;
     // See Cluster::Options::on_waiting. May be empty.
     std::function<void(const std::string&)> on_waiting;
@@ -54,12 +55,12 @@ class Context {
 
   // Takes news from the session. The session's end ends the context.
   void Hear(const SessionNews& news) ABSL_LOCKS_EXCLUDED(mutex);
-  // Ends the context for the caller's reason.
+  // Ends the context: from now on WhyOver returns `why`.
   void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex);
   // Notes what an answer says about the job; FAILED and STOPPED end the
   // context.
-  // A client without a session learns of generations this way. `state`: null if
-  // the answer has none.
+  // A client without a session learns of generations this way. `state` is null
+  // if the answer does not contain the job's state.
   void Note(uint64_t generation, const proto::JobState* state,
             std::optional<uint64_t> durable_step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -72,9 +73,10 @@ class Context {
   // another life of the task.
   bool IsRolledBack(const proto::Sender& sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
-  // Whether calls of `sender` can no longer succeed, and why. Null: calls that
-  // are made in the newest generation. The reason is why the context ended, or
-  // ABORTED.
+  // IsOver returns whether calls of `sender` can no longer succeed. WhyOver
+  // returns why: the reason for which the context has ended, or ABORTED if the
+  // sender's generation or life is over; OK if calls can still succeed. A null
+  // `sender` stands for calls that are made in the newest generation.
   bool IsOver(const proto::Sender* sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
   absl::Status WhyOver(const proto::Sender* sender) const
@@ -92,7 +94,7 @@ class Context {
   std::string step_waits_for ABSL_GUARDED_BY(mutex);
 
  private:
-  // Takes a new state, unless the job has already ended: an end is final.
+  // Replaces state_, unless the job has already ended, which is final.
   void NoteState(const proto::JobState& state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

@@ -22,9 +22,7 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -208,7 +206,8 @@ TEST_F(ExchangeTest, InSeveralPartsAllIsAskedSeparately) {
   EXPECT_EQ(ps(0).contribute.num_calls(), 1);
 }
 
-// [3] Offered when every shard has acknowledged every part, and not before.
+// [3] The push is offered when every shard has acknowledged every part, and not
+// before.
 TEST_F(ExchangeTest, SeparatelyTheOfferWaitsForAllAcknowledgments) {
   num_ps = 2;
   const std::string only_ps1 =
@@ -493,7 +492,7 @@ TEST_F(ExchangeTest, AfterAnErrorTheValuesAreTheCallers) {
     for (float& value : next_.Write(v, next_.Of(v).size())) value = -1;
   }
   given_back.Notify();
-  // By its end the answers to the other pull would have arrived.
+  // By the end of this pull, the answers to the other one would have arrived.
   Parameters others;
   ASSERT_TRUE(cluster_->StartPull(GlobalStep(8), &others)->Await(Late()).ok());
   for (const absl::Span<const float> values : next_.All()) {
@@ -531,7 +530,7 @@ TEST_F(ExchangeTest, IsDestroyedWhileItIsUnderWay) {
   });
   ConnectWithParts(1 << 20);
   {
-    // Nothing may read these afterwards.
+    // Once the push is destroyed, nothing may read these gradients.
     const auto a = std::make_unique<std::vector<float>>(a_);
     const auto b = std::make_unique<std::vector<float>>(b_);
     const auto next = std::make_unique<Parameters>();
@@ -591,7 +590,7 @@ TEST_F(ExchangeTest, PushApplicationAndPullAreOneCall) {
   EXPECT_THAT(request.tensors(), Not(IsEmpty()));
   EXPECT_THAT(request.ranges(), SizeIs(4));
 
-  // It is reported to the coordinator, once.
+  // The spent ticket is reported to the coordinator, once.
   EXPECT_EQ(NumSpent(), 1);
   const auto spent = ps(0).take_ticket.requests().back().spent(0);
   EXPECT_EQ(spent.sequence(), 1);

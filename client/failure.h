@@ -34,7 +34,7 @@ Failure FailureOf(const absl::Status& error, const Cluster& cluster);
 // Whether `error`, with which a worker ends while the job is in `state`,
 // concerns only this worker: it was fenced, or cannot reach a ps or the
 // coordinator. Then a replacement, or the same worker after a restart, may
-// continue. Any other error is the job's, and ends it.
+// continue. Any other error concerns the job, and ends it.
 bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 
 }  // namespace holdfast

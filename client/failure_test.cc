@@ -22,7 +22,7 @@ TEST(IsWorkersOwnTest, Table) {
       EXPECT_FALSE(IsWorkersOwn(error, state)) << error;
     }
   }
-  // A job that has ended does not continue.
+  // No replacement could continue a job that has ended.
   for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
     state.set_phase(phase);
     EXPECT_FALSE(IsWorkersOwn(absl::UnavailableError("x"), state));

@@ -36,8 +36,9 @@ struct Placement {
   // count, because its values are the same at every version [P4].
   GlobalStep VersionOf(const std::vector<GlobalStep>& versions) const;
 
-  // Whether parts that cannot be lent to a ps, and are larger than a message,
-  // can be sent: then the plan for sending has more parts.
+  // Whether parts of `plan` that are larger than a message, and cannot be lent
+  // to the ps at the moment, can be sent in the parts of `sent` instead. True
+  // if `sent`, which lends nothing, has more parts for the ps.
   static bool MayBeSent(uint32_t ps, const Plan& plan, const Plan& sent) {
     return sent.parts[ps].size() > plan.parts[ps].size();
   }
@@ -45,8 +46,8 @@ struct Placement {
   Layout layout;
   Plan push;
   Plan pull;
-  // The same plans, but with nothing lent: for parts that are larger than a
-  // message and cannot be lent at the moment.
+  // Plans like `push` and `pull`, but with nothing lent. Used if a part of
+  // `push` or `pull` is larger than a message and cannot be lent at the moment.
   Plan sent_push;
   Plan sent_pull;
 };
@@ -75,9 +76,9 @@ struct GenerationState {
   const std::shared_ptr<const proto::Sender> sender;
   const Placement placement;
   Sequences sequences ABSL_GUARDED_BY(context->mutex);
-  // Has its own lock, under which no other is taken.
+  // The encoder has a lock of its own. No other lock is taken while it is held.
   GradientEncoder encoder;
-  // For calls that no handle waits for.
+  // Makes the calls that no handle waits for.
   CallGroup background;
   Tickets tickets;
 };

@@ -40,7 +40,8 @@ class Giving final : public Cluster::Handle {
   uint64_t generation() const { return sender_->generation(); }
 
   bool done() const override ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // Also OK if the generation is over: the next one asks again.
+  // Waits until every shard has everything. Returns OK also if the generation
+  // is over, because the next generation asks for the values again.
   // Errors: INVALID_ARGUMENT, from a shard, if the values are not those that
   // were declared; INTERNAL if it wants values that are not given.
   absl::Status Await(absl::Time deadline) ABSL_LOCKS_EXCLUDED(context_->mutex);
@@ -59,9 +60,9 @@ class Giving final : public Cluster::Handle {
   const std::shared_ptr<const proto::Sender> sender_;
   const Values values_;
   Loan loan_;
-  // Why giving the values has failed.
+  // Why giving the values has failed; OK if it has not.
   absl::Status error_ ABSL_GUARDED_BY(context_->mutex);
-  // Indexed by ps: whether it has everything.
+  // Indexed by ps: whether the ps has everything.
   std::vector<bool> satisfied_ ABSL_GUARDED_BY(context_->mutex);
   // Destroyed first.
   CallGroup calls_;

@@ -22,51 +22,55 @@
 
 namespace holdfast::client {
 
-// The gradients of one push: the user's memory, lent until AwaitReturn, and
-// what is sent instead of it if the job declares an encoding, or if a ps of
-// this host reads the gradient from our regions. In a job with embedding tables
-// also the gradients of rows.
+// The gradients of one push: the user's memory, lent until AwaitReturn; the
+// encoded gradients that are sent instead if the job declares an encoding; and
+// the shared memory from which a ps of this host reads gradients. In a job with
+// embedding tables, also the gradients of rows.
 //
 // Thread-compatible, except that PiecesOf may be called from any thread once
 // its part's variables have been taken; in a job with tables, only after
 // CloseRows.
 class Gradients {
  public:
-  // `layout`, `plan`, by which the gradients are sent, `encoder` and
-  // `neighbors`, which is null if nothing is lent, must outlive this object.
-  // `step`: the version of ps 0 on which the gradients are computed.
+  // `plan`: the plan by which the gradients are sent. `neighbors`: null if
+  // nothing is lent. `step`: the version of ps 0's values on which the
+  // gradients are computed. `layout`, `plan`, `encoder` and `neighbors` must
+  // outlive this object.
   Gradients(PushSequence push, const Layout& layout, const Plan& plan,
             GradientEncoder* encoder, Neighbors* neighbors,
             GlobalStep step = GlobalStep(0));
 
-  // Whether Take may be called.
+  // Returns OK if Take may be called with these arguments.
   // Errors: INVALID_ARGUMENT, as for Push::Add.
   absl::Status Check(size_t variable, absl::Span<const float> gradient) const;
-  // Errors: RESOURCE_EXHAUSTED or UNAVAILABLE if there is no memory for what is
-  // lent; then nothing is taken.
+  // Takes the gradient of one variable, for which Check must have returned OK.
+  // Errors: RESOURCE_EXHAUSTED or UNAVAILABLE if there is no shared memory for
+  // the ranges that are lent; then the gradient is not taken.
   absl::Status Take(size_t variable, absl::Span<const float> gradient);
   // See Push::Memory.
   absl::Span<float> Memory(size_t variable);
 
-  // Errors: FAILED_PRECONDITION while a trainable variable is missing.
+  // Returns OK if the gradients of all trainable variables have been taken.
+  // Errors: FAILED_PRECONDITION if one is missing.
   absl::Status CheckComplete() const;
 
-  // Whether TakeRows may be called.
+  // Returns OK if TakeRows may be called with these arguments.
   // Errors: those of Push::AddRows.
   absl::Status CheckRows(size_t table, absl::Span<const uint64_t> ids,
                          absl::Span<const float> gradients) const;
-  // Returns whether all tables' rows have been taken.
+  // Takes the gradients of one table's rows. Returns whether the rows of all
+  // tables have been taken.
   bool TakeRows(size_t table, absl::Span<const uint64_t> ids,
                 absl::Span<const float> gradients);
-  // Declares that tables not taken so far have no rows. False: there is nothing
-  // to close, or it was called before.
+  // Declares that tables not taken so far have no rows. Returns false if the
+  // job has no tables, or if CloseRows was called before.
   bool CloseRows() { return rows_.has_value() && rows_->Close(); }
   // Null in a job without tables.
   const RowGradients* rows() const { return rows_ ? &*rows_ : nullptr; }
 
-  // The number of parts for a ps: those of `plan`, which is the constructor's
-  // or another division of the same gradients, followed by those of rows, which
-  // are known from CloseRows on.
+  // The number of parts for a ps: the parts of `plan`, which is the
+  // constructor's plan or another division of the same gradients, and then the
+  // parts with rows, whose number is known once CloseRows was called.
   size_t num_parts(const Plan& plan, uint32_t ps) const {
     return plan.parts[ps].size() + (rows_ ? rows_->num_parts(ps) : 0);
   }
@@ -79,7 +83,7 @@ class Gradients {
   void AwaitReturn();
 
  private:
-  // Whether anything of a variable is lent.
+  // Whether a range of the variable is lent to a ps.
   bool Lends(size_t variable) const;
   // The bytes of a range that is sent without encoding.
   Buffer BytesOf(const ElementRange& range) const;
@@ -95,9 +99,10 @@ class Gradients {
   std::vector<bool> taken_;
   size_t num_taken_ = 0;
   std::vector<absl::Span<const float>> gradients_;
-  // Indexed by variable: shared memory for the whole variable if any of it is
-  // lent. It holds the lent ranges, or all of them if the user wrote the
-  // gradient here. Null: nothing is lent.
+  // Indexed by variable: shared memory for the whole gradient if a range of the
+  // variable is lent, otherwise null. It contains the lent ranges of the
+  // gradient, or the whole gradient if the user has written it there (see
+  // Memory).
   std::vector<std::shared_ptr<char>> regions_;
   // Indexed by variable: the encoded gradients; empty for those sent without
   // encoding.

@@ -59,7 +59,7 @@ TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
   auto pieces = std::make_unique<std::vector<TensorPiece>>(
       gradients_.PiecesOf(generation_->placement.push, 0, 0));
   ASSERT_THAT(*pieces, SizeIs(3));
-  // The last comes first, as in a backward pass.
+  // The last variable comes first, as in a backward pass.
   EXPECT_EQ((*pieces)[0].variable, "b");
   EXPECT_THAT(FloatsOf((*pieces)[0]), ElementsAre(5, 6));
   EXPECT_THAT(FloatsOf((*pieces)[1]), ElementsAre(3, 4));

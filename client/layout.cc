@@ -42,7 +42,7 @@ bool CoverOnce(absl::Span<const Placed> placed, uint64_t size) {
 
 absl::StatusOr<Layout> Layout::Make(
     const proto::GetPlacementResponse& placement, uint32_t num_ps) {
-  // Empty: unknown.
+  // If the placement has no addresses, the number of ps is unknown.
   if (placement.ps_addresses_size() != 0 &&
       placement.ps_addresses_size() != static_cast<int>(num_ps)) {
     return absl::FailedPreconditionError(

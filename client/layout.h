@@ -29,7 +29,8 @@ struct ElementRange {
 //
 // An immutable value. Invariants: every element of every variable is in exactly
 // one slice; variables and tables have distinct names; variables are float32;
-// rows have values, and pushes may have rows.
+// each table has at least one value per row and allows at least one row per
+// push.
 class Layout {
  public:
   struct Variable {
@@ -56,7 +57,7 @@ class Layout {
   // In order of declaration.
   const std::vector<Variable>& variables() const { return variables_; }
   size_t num_trainable() const { return num_trainable_; }
-  // In order of declaration. Which ps has which rows follows from their ids
+  // In order of declaration. The id of a row determines on which ps the row is
   // (common/tensor/row_bucket.h).
   const std::vector<Table>& tables() const { return tables_; }
   uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }

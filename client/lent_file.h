@@ -13,8 +13,8 @@
 
 namespace holdfast::client {
 
-// A ps's file that values are read from, and the ranges of it that are pinned
-// so that a device can copy values in place.
+// A file in shared memory from which a ps lends values, and the ranges of the
+// file that are pinned so that a device can copy from them.
 //
 // Thread-safe.
 class LentFile {
@@ -30,9 +30,10 @@ class LentFile {
   size_t size() const { return file_->size(); }
 
   // Pins the pages of [offset, offset + size), which must be within the file,
-  // unless they are pinned already. Takes some milliseconds the first time; a
-  // ps keeps using the same few places for its versions. Nothing else is
-  // pinned, because pages that have never been used would have to be allocated.
+  // unless they are pinned already. Pinning a range takes some milliseconds,
+  // but only the first time, and a ps stores all of its versions in the same
+  // few ranges. The rest of the file is not pinned, because this would allocate
+  // pages that have never been used.
   void Pin(size_t offset, size_t size) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -40,10 +41,10 @@ class LentFile {
   HostMemory* const memory_;
 
   absl::Mutex mutex_;
-  // Pinning has failed, and is not tried again.
+  // Whether pinning has failed once. It is not tried again.
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;
-  // The pinned ranges: offset of the first byte to the end offset. Ranges do
-  // not overlap, but may touch.
+  // The pinned ranges: the offset of each range's first byte, mapped to the
+  // offset after its last byte. Ranges do not overlap, but may touch.
   std::map<size_t, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
 };
 

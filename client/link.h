@@ -37,9 +37,9 @@ class Link : public std::enable_shared_from_this<Link> {
  public:
   // [H3] Connects to the address that the ps has offered, and identifies
   // itself; does not wait. `regions`, from which gradients are lent, must
-  // outlive the last call of Lend. With `host_memory`, which must outlive the
-  // link and everything that was read, what Read returns is pinned. Errors: why
-  // there is no link.
+  // outlive the last call of Lend. If `host_memory` is not null, the memory
+  // that Read returns is pinned; `host_memory` must outlive the link and
+  // everything that was read. Errors: why there is no link.
   static absl::StatusOr<std::shared_ptr<Link>> Greet(
       const proto::LinkResponse& offer, const SharedArena* regions,
       HostMemory* host_memory = nullptr);
@@ -56,28 +56,30 @@ class Link : public std::enable_shared_from_this<Link> {
   // Whether the ps holds anything that was lent.
   bool holds() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Makes a loan for a range that a new call reads. Nullopt: the values have to
-  // be sent.
+  // Makes a loan under which the ps can lend one range of values to a new call
+  // that reads it. Returns nullopt if no loan can be made, so that the ps has
+  // to send the values.
   std::optional<proto::Loan> OfferRead();
-  // Returns the values of an answer; their loan is returned with the last
-  // reference to them. For each loan, either this or Return must be called
-  // once.
-  // Errors: INTERNAL if they are not in memory that the ps has announced; the
-  // loan is unchanged.
+  // Returns values that an answer says are in the ps's memory. The loan of the
+  // values is returned when the last reference to them is gone. For each loan
+  // that OfferRead has made, either Read or Return must be called once.
+  // Errors: INTERNAL if the values are not in memory that the ps has announced;
+  // the loan is then unchanged.
   absl::StatusOr<Buffer> Read(const proto::SharedBytes& values);
   // Returns a loan whose values did not arrive, or were sent in the message.
   void Return(const proto::Loan& loan);
 
-  // Lends a gradient to a new call: returns the location of its bytes, whose
-  // owners are kept from now on. Nullopt: the bytes have to be sent, because
-  // they are not contiguous in the regions, or are too few, or no loan can be
-  // made.
+  // Lends a gradient to the ps for a new call. Returns the location of the
+  // gradient's bytes, whose owners are kept from now on. Returns nullopt if the
+  // bytes have to be sent, because they are not contiguous in the regions, or
+  // are too few, or no loan can be made.
   std::optional<proto::SharedBytes> Lend(const Buffer& gradient)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The call has ended, successfully or not. If the ps holds the gradient, its
-  // owners are kept until the ps has returned it or has died.
+  // Ends a loan made by Lend after its call has ended, successfully or not. If
+  // the ps holds the gradient, the owners of its bytes are kept until the ps
+  // has returned it or has died.
   void TakeBack(const proto::Loan& loan) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Releases what the ps has returned.
+  // Releases the gradients that the ps has returned.
   void Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -85,7 +87,7 @@ class Link : public std::enable_shared_from_this<Link> {
   struct Lent {
     uint64_t serial;
     Buffer gradient;
-    // The call has ended, and the ps held it.
+    // Whether the call has ended while the ps held the gradient.
     bool held = false;
   };
   struct Borrowed;
@@ -96,11 +98,11 @@ class Link : public std::enable_shared_from_this<Link> {
 
   absl::Status SendHello(const std::string& secret);
   proto::Loan LoanOf(LoanId loan) const;
-  // Reads what has come over the socket.
+  // Handles the messages that have arrived on the socket.
   void Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeFile(const LinkMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Announces the regions' files up to `through` to the ps.
+  // Announces the regions' files up to number `through` to the ps.
   bool SendFiles(uint32_t through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t number_;
@@ -110,15 +112,17 @@ class Link : public std::enable_shared_from_this<Link> {
   HostMemory* const host_memory_;
 
   mutable absl::Mutex mutex_;
-  // The ps has closed its end: it has died, or holds nothing.
+  // Whether the ps has closed its end of the socket: it has died, or holds
+  // nothing.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // The ps has violated the protocol.
+  // Whether the ps has violated the protocol.
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  // The ps's files, from number 1.
+  // The files that the ps has announced, in the order of their numbers, which
+  // begin with 1.
   std::vector<std::shared_ptr<LentFile>> files_ ABSL_GUARDED_BY(mutex_);
-  // The number of the regions' files that the ps knows.
+  // The number of the regions' files that were announced to the ps.
   uint32_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Keyed by slot.
+  // The gradients that are lent, by the slot of their loan.
   std::map<uint32_t, Lent> lent_ ABSL_GUARDED_BY(mutex_);
   size_t num_held_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -10,8 +10,8 @@
 namespace holdfast::client {
 
 // The caller's memory, lent to messages that gRPC sends without a copy.
-// Whatever refers to the memory keeps owner(); once nothing does, the memory
-// belongs to the caller again.
+// Every message that refers to the memory keeps a copy of owner(); once the
+// last copy is gone, the memory belongs to the caller again.
 //
 // An abandoned call may still be in the middle of being written to a connection
 // whose peer does not read; this ends when the peer reads again, or when
@@ -29,7 +29,8 @@ class Loan {
 
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
-  // Waits until nothing refers to the memory. No more owners may be taken.
+  // Waits until nothing refers to the memory. From then on owner() must not be
+  // used.
   void AwaitReturn() {
     owner_.reset();
     returned_->WaitForNotification();

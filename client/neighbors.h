@@ -28,8 +28,8 @@ namespace holdfast::client {
 // Thread-safe.
 class Neighbors {
  public:
-  // Pulls per ps whose values may be kept: those that a worker computes on, and
-  // the next ones.
+  // The maximum number of pulls from one ps whose values are kept in place at a
+  // time: the values that a worker computes on, and the next ones.
   static constexpr int kMaxKept = 2;
   // [H5] The time limit for a welcome.
   static constexpr absl::Duration kWelcome = absl::Seconds(1);
@@ -57,15 +57,15 @@ class Neighbors {
     return regions_.Take(bytes);
   }
 
-  // Permission to keep what one pull reads from a ps in place, for as long as
-  // the result or a copy of it exists. Null: the values of kMaxKept pulls are
-  // kept already, so those of this one have to be copied and returned at once.
-  // A ps lends only a limited number of versions, and more pulls may be in
-  // progress.
+  // Returns permission to keep in place the values that one pull reads from a
+  // ps, for as long as the result or a copy of it exists. Returns null if the
+  // values of kMaxKept pulls are kept already: then this pull's values have to
+  // be copied, and their loans returned at once. A ps lends only a limited
+  // number of versions, and more pulls may be in progress.
   std::shared_ptr<const void> Keep(uint32_t ps);
 
-  // The link for new calls. Null: there has never been one. The link may no
-  // longer be usable.
+  // The link for new calls, which may no longer be usable; null if there has
+  // never been one.
   std::shared_ptr<Link> link(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sets a function that is called, without locks, each time a call needs a
@@ -79,7 +79,8 @@ class Neighbors {
  private:
   struct Ps {
     std::shared_ptr<Link> link;
-    // A link whose welcome has not arrived, and how long it may still take.
+    // A link whose welcome has not arrived, and the time by which the welcome
+    // must arrive.
     std::shared_ptr<Link> arriving;
     absl::Time arriving_until;
     // Why there is no link, as last logged.

@@ -39,7 +39,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -352,7 +351,8 @@ TEST_F(NeighborsTest, APsThatReadsNothingIsSentBytesAndNotWaitedFor) {
     told = *lent;
   }
   EXPECT_TRUE((*link)->usable());
-  // It resumes: it finds what was announced before, and what comes next.
+  // The ps resumes, and finds the files that were announced before, and those
+  // announced next.
   EXPECT_EQ(ps_.FirstOf(told), 0);
   const auto lent = (*link)->Lend(gradients.back());
   ASSERT_TRUE(lent.has_value());

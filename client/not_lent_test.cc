@@ -25,7 +25,6 @@
 namespace holdfast::client {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 

@@ -13,7 +13,6 @@
 namespace holdfast::client {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 class OfferTest : public ClientTest {
@@ -103,7 +102,8 @@ TEST_F(OfferTest, AcknowledgesTheVerdictsThatAreKnown) {
   for (int i = 0; i < 4; ++i) {
     pushes.push_back(cluster_->StartPush(GlobalStep(4)));
   }
-  // In another order: the mark is a prefix.
+  // The verdicts arrive in another order. acked_through stays below the first
+  // push without a verdict.
   for (const int i : {1, 0, 2, 3}) {
     ASSERT_TRUE(pushes[i]->Contribute({1}).ok());
     ASSERT_TRUE(pushes[i]->Await(Late()).ok());

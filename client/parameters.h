@@ -22,8 +22,9 @@ namespace holdfast {
 // that this object keeps alive (docs/protocol/same_host.md, "Reading in
 // place"). Readers need not know.
 //
-// Thread-compatible. Moving it moves no values; a copy shares kept memory and
-// memory provided by the caller.
+// Thread-compatible. Moving an object does not move the values. A copy shares
+// with the original the memory of values that are kept in place, and memory
+// provided by the caller.
 class Parameters {
  public:
   Parameters() = default;
@@ -42,21 +43,21 @@ class Parameters {
 
   // ---- For callers that pull ----
 
-  // From now on this object allocates pinned memory from `memory`, as long as
-  // `memory` has some. This does not affect variables whose values are kept in
-  // place or written to the caller's memory. `memory` must outlive the object.
-  // Null, the default: memory is not pinned.
+  // Makes this object allocate pinned memory from `memory`, as long as `memory`
+  // has some. This does not affect variables whose values are kept in place or
+  // written to the caller's memory. `memory` must outlive the object. Null, the
+  // default: memory is not pinned.
   void SetHostMemory(HostMemory* memory) { host_memory_ = memory; }
-  // From now on the values of variable i are written to memory[i], if that is
-  // not null, instead of this object's memory. It must have the variable's
+  // Makes pulls write the values of variable i to memory[i], if that is not
+  // null, instead of this object's memory. memory[i] must have the variable's
   // size.
   void SetMemory(absl::Span<const absl::Span<float>> memory);
   // Releases values that are kept in place; the values of those variables are
   // then unspecified.
   void Release();
   // The values of a variable at an address that does not change from pull to
-  // pull: in the caller's memory, or in this object's, to which kept values are
-  // copied once.
+  // pull: in the caller's memory, or in this object's memory, to which values
+  // that are kept in place are copied once.
   absl::Span<const float> AtFixedPlace(size_t variable);
 
   // ---- Rows of embedding tables (docs/protocol/tables.md) ----
@@ -82,12 +83,13 @@ class Parameters {
   // `versions`, not counting ps that hold nothing trainable, whose values never
   // change.
   GlobalStep version;
-  // Indexed by ps. Asynchronous: the version that the shard sent; the least, if
-  // it came in several messages.
+  // Indexed by ps. In asynchronous jobs, the version of the values that the
+  // shard sent; the least one, if the values came in several messages.
   std::vector<GlobalStep> versions;
-  // The loss scale for gradients at these values, which keeps small ones from
-  // vanishing in float16 (proto::LossScale). Gradients are divided by it before
-  // they are pushed. Asynchronous: see Ticket.
+  // The loss scale for gradients at these values, which keeps small gradients
+  // from vanishing in float16 (proto::LossScale). Gradients are divided by it
+  // before they are pushed. In asynchronous jobs, Ticket::loss_scale applies
+  // instead.
   float loss_scale = 1;
 
   // ---- For the implementation of pulls ----
@@ -95,23 +97,23 @@ class Parameters {
   void Resize(size_t num_variables) { places_.resize(num_variables); }
   // Whether the caller has provided memory for a variable.
   bool HasMemory(size_t variable) const;
-  // Memory for the `size` values of a variable, to be written by the pull: this
-  // object's or the caller's. Once it has that size and nothing is kept, the
-  // call changes nothing, and several threads may write to different parts of
-  // it.
+  // Returns memory to which the pull must write the `size` values of a
+  // variable: this object's memory or the caller's. A repeated call with the
+  // same size changes nothing, as long as no values are kept in place, so
+  // several threads may make it and write to different elements.
   absl::Span<float> Write(size_t variable, size_t size);
   // Makes `values`, which are valid as long as `owner` exists, the values of
   // the variable.
   void Keep(size_t variable, absl::Span<const float> values,
             std::shared_ptr<const void> owner);
-  // The number of tables, up to the last one of which rows are wanted.
+  // One more than the highest index of the tables of which rows are wanted.
   size_t num_tables() const { return rows_.size(); }
-  // Memory for the values of the wanted rows, to be written by the pull.
+  // Returns memory to which the pull must write the values of the wanted rows.
   // Calling it again with the same length changes nothing.
   absl::Span<float> WriteRows(size_t table, size_t row_length);
 
  private:
-  // This object's memory for a variable. A copy is not pinned.
+  // This object's memory for a variable. A copy of an Own is not pinned.
   class Own {
    public:
     Own() = default;
@@ -131,7 +133,7 @@ class Parameters {
     }
 
    private:
-    // At most one of them is in use.
+    // At most one of `heap_` and `pinned_` is in use.
     std::vector<float> heap_;
     HostBuffer pinned_;
     size_t pinned_size_ = 0;
@@ -140,7 +142,8 @@ class Parameters {
   struct Place {
     Own own;
     absl::Span<float> given;
-    // Valid if `owner` is not null. `copied`: whether `own` is a copy of it.
+    // The values that are kept in place; valid if `owner` is not null.
+    // `copied`: whether `own` contains a copy of them.
     absl::Span<const float> kept;
     std::shared_ptr<const void> owner;
     bool copied = false;

@@ -24,13 +24,13 @@ namespace holdfast::client {
 // docs/protocol/asynchronous.md, A2: sends the gradient in the parts of
 // Placement::push, each as soon as all its variables were handed in, several at
 // a time; every shard acknowledges all of its parts. In a job with embedding
-// tables, parts with rows follow, and none is sent before their number is
-// known.
+// tables, parts with rows follow, and no part of the push is sent before their
+// number is known.
 //
 // A shard without room refuses a push before it keeps any of it. Then one part
 // is retried, with pauses, until the shard keeps it, and the others follow.
-// Retrying many would take network capacity from the pushes that are to make
-// room.
+// Retrying many parts would take network capacity from other pushes, whose
+// completion makes room.
 //
 // If a part is larger than a message and cannot be lent to its ps
 // (docs/protocol/same_host.md, H7), everything for that ps is sent in the parts
@@ -49,12 +49,13 @@ class PartSender {
   // Starts sending parts; none is sent before.
   void Start();
   bool started() const { return started_; }
-  // The gradient of a variable has been handed in.
+  // Notes that the gradient of a variable has been handed in, so that parts may
+  // be ready to be sent.
   void OnHandedIn(size_t variable);
-  // There will be no more rows: Gradients::CloseRows was called.
+  // Notes that there will be no more rows: Gradients::CloseRows was called.
   void OnRowsClosed();
-  // No shard needs any of the push: no more parts are sent, and answers to
-  // those already sent are ignored.
+  // Ends the sending, because no shard needs any of the push: no more parts are
+  // sent, and answers to parts already sent are ignored.
   void Stop();
 
   // Whether every shard has acknowledged every part, or the push is decided or
@@ -62,8 +63,8 @@ class PartSender {
   bool ended() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return num_unacknowledged_ == 0 || decided();
   }
-  // A shard's verdict on the push if its step has closed or its worker was
-  // fenced.
+  // The verdict of a shard that has refused the push because the push's step
+  // has closed or its worker was fenced; otherwise VERDICT_UNSPECIFIED.
   proto::Verdict verdict() const
       ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return verdict_;
@@ -72,7 +73,7 @@ class PartSender {
       ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return error_;
   }
-  // What is waited for, and why.
+  // Describes what the push waits for, and why.
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex);
 
  private:
@@ -87,18 +88,20 @@ class PartSender {
     std::deque<uint32_t> ready;
     int in_flight = 0;
     size_t unacknowledged = 0;
-    // [H7] A part could not be lent: no others are sent, and once none is in
-    // flight, sending starts over with the plan that lends nothing.
+    // [H7] Whether a part could not be lent. Then no other parts are sent, and
+    // once none is in flight, sending starts over with the plan that lends
+    // nothing.
     bool not_lent = false;
     // Why the ps has refused the push, as last heard. Empty: it has room.
     std::string refusal;
-    // Nothing is sent until the pause after a refusal is over.
+    // Whether the pause after a refusal is in progress, during which nothing is
+    // sent.
     bool pausing = false;
     Backoff backoff;
   };
 
-  // Starts over with `plan`. Requires that nothing is in flight to the ps, and
-  // that it has been sent no parts of `plan`.
+  // Starts over with the parts of `plan`. Requires that nothing is in flight to
+  // the ps, and that no part of `plan` has been sent to it.
   void SendBy(uint32_t ps, const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_.context().mutex);
   bool decided() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {

@@ -21,7 +21,7 @@ double Seconds(absl::Duration duration) {
   return std::max(absl::ToDoubleSeconds(duration), 0.0);
 }
 
-// Empty: the phase waits for nothing.
+// Returns what the worker waits for in a phase; empty if it does not wait.
 const char* WaitingFor(Phase phase) {
   switch (phase) {
     case Phase::kInput:

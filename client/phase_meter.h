@@ -55,8 +55,8 @@ class PhaseMeter {
     Phase before_ = Phase::kOther;
   };
 
-  // Both must outlive the meter. `tracer` records on demand, by the same clock;
-  // null: nothing is recorded.
+  // `clock` and `tracer` must outlive the meter. `tracer` must record on demand
+  // and use the same clock; null: nothing is recorded.
   explicit PhaseMeter(const Clock* clock, Tracer* tracer = nullptr)
       : clock_(*clock), tracer_(tracer) {
     if (tracer == nullptr) return;
@@ -85,11 +85,12 @@ class PhaseMeter {
   // The phases so far, including the current one; absent before training has
   // begun. The input wait is given as a share of the time since the last report
   // that was at least a second of training earlier, and as a share of all
-  // training. It is absent in the first second of training, when no batches
-  // have been prepared ahead yet, since that says nothing about the rest.
+  // training. Both shares are absent in the first second of training: they
+  // would say nothing about the rest of it, because no batches have been
+  // prepared ahead yet.
   TaskReport Report() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The worker's part of the report; does not affect the next Report.
+  // Returns the worker's part of the report, without affecting the next Report.
   std::optional<proto::WorkerReport> Look() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -122,13 +123,15 @@ class PhaseMeter {
   bool began_ ABSL_GUARDED_BY(mutex_) = false;
   bool training_ ABSL_GUARDED_BY(mutex_) = false;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOther;
-  // While training: when `phase_` began.
+  // When `phase_` began, while the worker trains.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
-  // Indexed by phase; without the time since `since_`.
+  // Indexed by phase: the time spent in it, not counting the time since
+  // `since_`.
   std::array<absl::Duration, kNumPhases> passed_ ABSL_GUARDED_BY(mutex_);
   uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t skipped_rows_ ABSL_GUARDED_BY(mutex_) = 0;
-  // At the last report that counts.
+  // The time spent training, and the time spent waiting for input, when the
+  // recent share of the input wait (recent_) was last computed.
   absl::Duration reported_training_ ABSL_GUARDED_BY(mutex_);
   absl::Duration reported_waiting_ ABSL_GUARDED_BY(mutex_);
   std::optional<double> recent_ ABSL_GUARDED_BY(mutex_);

@@ -164,7 +164,7 @@ TEST_F(PhaseMeterTest, WhatIsNoTrainingDoesNotCount) {
   ExpectInputWait(0, 0.5);
 }
 
-// Whatever a clock does.
+// The report is valid whatever the clock does.
 TEST_F(PhaseMeterTest, StaysInTheRangesOfTheReport) {
   meter_.BeginTraining();
   Pass(4);

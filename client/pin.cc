@@ -69,17 +69,17 @@ class PinHandle : public Cluster::Pin {
  private:
   enum class Stage {
     kPinning,
-    // Waiting for the shards below version_ to reach it.
+    // Waits for the shards whose versions are below version_ to reach it.
     kAwaitingVersion,
     kPinned,
   };
   struct Shard {
-    // The pin held.
+    // The pin that the shard holds for us, if any.
     std::optional<uint64_t> pin;
-    // The version pinned or reached.
+    // The version that the shard has pinned or, without a pin, has reached.
     GlobalStep version;
     bool answered = false;
-    // Why it has pinned nothing, as last heard, including its name.
+    // Why the ps has pinned nothing, as last heard, with the name of the ps.
     std::string refusal;
   };
 
@@ -117,8 +117,8 @@ class PinHandle : public Cluster::Pin {
                  });
   }
 
-  // A ps without memory for another version gets it when a pin there ends,
-  // perhaps one of ours that is being released.
+  // A ps that has no memory for another version is asked again: it has some
+  // once a pin there ends, perhaps one of ours that is being released.
   Next OnPinned(uint32_t ps, const absl::StatusOr<proto::PinResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     {
@@ -148,7 +148,8 @@ class PinHandle : public Cluster::Pin {
     return Next::kDone;
   }
 
-  // The shards below version_, whose pins are released.
+  // Releases the pins of the shards with versions below version_, and returns
+  // these shards.
   std::vector<uint32_t> TakeBehind() ABSL_LOCKS_EXCLUDED(mutex_) {
     std::vector<uint32_t> behind;
     std::vector<uint64_t> pins;
@@ -260,7 +261,7 @@ class StartedPinRequest : public PinRequest {
   std::unique_ptr<PinHandle> pin_;
 };
 
-// A request that could not be started.
+// Stands for a request that could not be started. Await returns the reason.
 class FailedPinRequest : public PinRequest {
  public:
   explicit FailedPinRequest(absl::Status error) : error_(std::move(error)) {}

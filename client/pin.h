@@ -12,8 +12,8 @@
 namespace holdfast::client {
 
 // A pin that is being taken. In synchronous jobs every shard pins its newest
-// version; if these differ, the shards behind are asked again once they have
-// reached the highest.
+// version; if these versions differ, the shards with lower ones are asked again
+// once they have reached the highest.
 class PinRequest : public Cluster::Handle {
  public:
   virtual absl::StatusOr<std::unique_ptr<Cluster::Pin>> Await(

@@ -176,7 +176,8 @@ TEST_F(PinTest, ADeadlineNamesTheShardThatIsRead) {
                 "timed out waiting for the pinned version at ", PsName(1))));
 }
 
-// While the laggard caught up, it went past the other.
+// While the shard with the lower version caught up, it went past the other
+// shard.
 TEST_F(PinTest, TheOtherPinsAgainWhenItWasOvertaken) {
   ps(0).pin.Do([](int call, const auto&, auto* response) {
     response->set_version(call == 0 ? 8 : 9);

@@ -12,7 +12,7 @@ uint64_t HeaderBytes(const Layout::Variable& variable) {
   return 66 + variable.name.size() + 10 * variable.shape.size();
 }
 
-// The same for a SharedBytes with its Loan.
+// The maximum size of a SharedBytes with its Loan, in bytes.
 constexpr uint64_t kPlaceBytes = 90;
 
 bool HasCompression(const proto::Declaration& declaration) {
@@ -90,7 +90,8 @@ class Packer {
   const Lender& lender_;
   const uint32_t ps_;
   std::vector<Plan::Part> parts_ = std::vector<Plan::Part>(1);
-  // Contents of the last part.
+  // The number of elements in the last part, and the size of everything else in
+  // it, in bytes.
   uint64_t elements_ = 0;
   uint64_t header_bytes_ = 0;
   size_t loans_ = 0;

@@ -103,15 +103,16 @@ class PullHandle : public Cluster::Pull {
     // Parts to ask for.
     std::deque<uint32_t> to_ask;
     int in_flight = 0;
-    // [H7] A part is larger than a message, and is not lent: no others are
-    // requested, and once none is in flight, all are requested by the plan that
-    // lends nothing.
+    // [H7] Whether a part that is larger than a message was not lent. Then no
+    // other parts are requested, and once none is in flight, all are requested
+    // by the plan that lends nothing.
     bool not_lent = false;
-    // Indexed by part: whether its values are in place.
+    // Indexed by part: whether its values have arrived and were taken.
     std::vector<bool> here;
-    // kNewestOfEach: the lowest version among them.
+    // For kNewestOfEach: the lowest version of the parts that have arrived.
     std::optional<GlobalStep> least;
-    // Valid while values of this ps are kept.
+    // The permission to keep values of this ps in place (LeaveToKeep); expired
+    // if none are kept.
     std::weak_ptr<const void> leave;
   };
 
@@ -343,8 +344,9 @@ class PullHandle : public Cluster::Pull {
     }
   }
 
-  // The same for all values of one ps. Pinned versions take longer to read than
-  // a step, and are copied.
+  // Returns the permission to keep values in place (Neighbors::Keep), one for
+  // all values of a ps. Returns null for pinned versions, which are copied
+  // because they take longer to read than a step.
   std::shared_ptr<const void> LeaveToKeep(uint32_t ps)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     Neighbors* const neighbors = generation_->context->transport.neighbors();
@@ -382,7 +384,7 @@ class PullHandle : public Cluster::Pull {
   CallGroup::NextReport report_;
   // Written to by answers, each to the place of its part.
   Parameters* const into_;
-  // If no variables are read: a plan without parts.
+  // Set if no variables are read: a plan without parts.
   std::optional<Plan> rows_alone_;
   // Set in a job with tables, or if no variables are read.
   std::optional<RowReads> row_reads_;
@@ -393,7 +395,7 @@ class PullHandle : public Cluster::Pull {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A pull that could not be started.
+// Stands for a pull that could not be started. Await returns the reason.
 class FailedPull : public Cluster::Pull {
  public:
   explicit FailedPull(absl::Status error) : error_(std::move(error)) {}

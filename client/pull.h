@@ -17,8 +17,8 @@ namespace holdfast::client {
 // those of rows.
 
 // Pulls the newest version at or above `min_version`. In synchronous jobs,
-// answers with a version below the highest are pulled again [R7]. In
-// asynchronous ones, answers are taken as they arrive.
+// parts that arrive with a version below the highest one are pulled again [R7].
+// In asynchronous jobs, parts are taken as they arrive.
 // `ready`: the generation to read in, or why the pull fails.
 std::unique_ptr<Cluster::Pull> StartPull(
     absl::StatusOr<std::shared_ptr<GenerationState>> ready,

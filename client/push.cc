@@ -142,8 +142,8 @@ class PushHandle final : public Cluster::Push {
       }
       contribution_ = contribution;
       next_ = next;
-      // If it kept its values, the ps would have to lend one version more than
-      // planned.
+      // If `next` kept its old values in place, the ps would have to lend one
+      // version more than planned.
       if (next != nullptr) next->Release();
       rows_closed = gradients_.CloseRows();
       exchange = exchange_.has_value() && !sender_.started() &&
@@ -231,7 +231,8 @@ class PushHandle final : public Cluster::Push {
                : MakeOffer(&push_, &calls_, std::move(on_outcome));
   }
 
-  // Parts may be sent: their number is known.
+  // Declares that no more rows follow, after which parts may be sent, because
+  // their number is known.
   void CloseRows() {
     if (gradients_.CloseRows()) sender_.OnRowsClosed();
   }
@@ -269,7 +270,8 @@ class PushHandle final : public Cluster::Push {
                                         : follow_up_->Missing();
   }
 
-  // Parts have been acknowledged, or a shard has said why they will not be.
+  // Called when all parts have been acknowledged, or a shard has said why they
+  // will not be.
   void OnSent() ABSL_LOCKS_EXCLUDED(context_.mutex) {
     {
       absl::MutexLock lock(&context_.mutex);
@@ -379,7 +381,8 @@ class PushHandle final : public Cluster::Push {
   const PushFacts push_;
   Context& context_;
   Gradients gradients_;
-  // For parts, and for exchange and follow-up.
+  // part_calls_ sends the parts; calls_ makes the calls of the exchange and of
+  // the follow-up.
   CallGroup part_calls_;
   CallGroup calls_;
   PartSender sender_;
@@ -392,7 +395,8 @@ class PushHandle final : public Cluster::Push {
   Stage stage_ ABSL_GUARDED_BY(context_.mutex) = Stage::kSending;
   absl::Status error_ ABSL_GUARDED_BY(context_.mutex);
   std::optional<Cluster::Outcome> outcome_ ABSL_GUARDED_BY(context_.mutex);
-  // The values still to be pulled, or being pulled. Null: none.
+  // The object into which values are pulled or have yet to be pulled; null if
+  // there is none.
   Parameters* next_ ABSL_GUARDED_BY(context_.mutex) = nullptr;
   // Set once by answers; used only by the user's thread once the push is
   // decided.
@@ -402,7 +406,7 @@ class PushHandle final : public Cluster::Push {
   CallGroup::NextReport verdict_report_;
 };
 
-// A push that could not be started.
+// Stands for a push that could not be started. Its functions return the reason.
 class FailedPush final : public Cluster::Push {
  public:
   explicit FailedPush(absl::Status error) : error_(std::move(error)) {}

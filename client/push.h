@@ -10,9 +10,9 @@
 
 namespace holdfast::client {
 
-// The worker's side of docs/protocol/life_of_a_step.md, steps 1 to 3, or
-// docs/protocol/asynchronous.md, A2 and A3. `ready`: the generation to work in,
-// or why the push fails.
+// Starts a push, the worker's side of docs/protocol/life_of_a_step.md, steps 1
+// to 3, or docs/protocol/asynchronous.md, A2 and A3. `ready`: the generation to
+// work in, or why the push fails.
 std::unique_ptr<Cluster::Push> StartPush(
     const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
     GlobalStep step);

@@ -27,11 +27,11 @@ namespace holdfast::client {
 // Thread-safe; guarded by the context's mutex.
 class PushExchange {
  public:
-  // The result. If the response has no verdict, the shard holds the push, and
-  // the rest must be requested separately.
+  // The result of the call. If the response has no verdict, the shard holds the
+  // push, and the verdict and the values must be requested separately.
   struct Answer {
     proto::PushPullResponse response;
-    // Whether the pulled values are in place.
+    // Whether the pulled values have been written to `next`.
     bool brought_next = false;
   };
   // Called once, without locks.
@@ -47,13 +47,14 @@ class PushExchange {
                const FollowUp* follow_up, CallGroup* calls, OnAnswer on_answer);
 
   // Whether the pushed rows, if any, and the rows that `next` wants fit in the
-  // message together with the variables, all of which then count as sent, not
-  // lent. After Gradients::CloseRows.
+  // message together with the variables, which count with their full size even
+  // if they could be lent. Must be called after Gradients::CloseRows.
   bool FitsRows(const Contribution& contribution, Parameters* next) const;
-  // Called once. `next`: null if nothing is pulled.
+  // Makes the call. Must be called once. `next`: null if nothing is pulled.
   void Start(const Contribution& contribution, Parameters* next);
 
-  // What is waited for, or why the shard has refused the push, as last heard.
+  // Describes what the call waits for, or why the shard has refused the push,
+  // as last heard.
   std::string Missing() const
       ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return refusal_.empty() ? push_.MissingVerdict() : refusal_;
@@ -67,7 +68,7 @@ class PushExchange {
   void Ask();
   void OnResponse(
       const absl::StatusOr<WithTensors<proto::PushPullResponse>>& response);
-  // Whether the values have arrived; if so, puts them in place.
+  // Returns whether the values have arrived, and if so, writes them to `next`.
   absl::StatusOr<bool> TakeNext(
       const WithTensors<proto::PushPullResponse>& response);
 
@@ -76,7 +77,7 @@ class PushExchange {
   const FollowUp& follow_up_;
   CallGroup& calls_;
   const OnAnswer on_answer_;
-  // Set by Start.
+  // The arguments of Start.
   Contribution contribution_;
   Parameters* next_ = nullptr;
   // Set in a job with tables if something is pulled.

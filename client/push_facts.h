@@ -16,16 +16,19 @@
 
 namespace holdfast::client {
 
-// The identity of a push. Never changed.
+// The facts about a push that never change: its generation, its number, its
+// ticket, and the versions on which its gradient was computed.
 struct PushFacts {
   Context& context() const { return *generation->context; }
   const Layout& layout() const { return generation->placement.layout; }
   const Plan& plan() const { return generation->placement.push; }
-  // For ranges that plan() lends but that cannot be lent.
+  // The plan that is used instead of plan() if ranges that plan() lends cannot
+  // be lent.
   const Plan& sent_plan() const { return generation->placement.sent_push; }
   bool asynchronous() const { return generation->placement.asynchronous(); }
 
-  // For errors, with the lock held.
+  // Describes the verdict that is waited for, for errors. Must be called with
+  // the lock held.
   std::string MissingVerdict() const {
     const std::string& step = context().step_waits_for;
     return absl::StrCat("the verdict on push ", sequence.value(), " by ",
@@ -36,7 +39,8 @@ struct PushFacts {
   PushSequence sequence;
   // Absent: a push without a ticket.
   std::optional<Ticket> ticket;
-  // Indexed by ps: PushRequest.step. Synchronous: all the same.
+  // Indexed by ps: the value of PushRequest.step. In synchronous jobs, the same
+  // for all ps.
   std::vector<GlobalStep> steps;
 };
 

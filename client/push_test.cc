@@ -189,7 +189,8 @@ TEST_F(PushTest, AVerdictBeforeAllWasHandedInEndsItToo) {
   ConnectWithParts(1 << 20);
   auto push = cluster_->StartPush(GlobalStep(0));
   ASSERT_TRUE(push->Add(1, b_).ok());
-  // The mark says when the verdict has arrived.
+  // Contributes pushes until the verdict on `push` is known, which
+  // acked_through shows.
   do {
     EXPECT_EQ(Contribute(cluster_->StartPush(GlobalStep(0)).get(), 0),
               proto::ACCEPTED);

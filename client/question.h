@@ -26,14 +26,14 @@ template <typename Response>
 class Question : public Cluster::Handle {
  public:
   struct Options {
-    // The sender of the call. Null: the newest life of the client.
+    // The sender of the call. Null: the context's newest sender.
     std::shared_ptr<const proto::Sender> sender;
     // `what` describes what is waited for, for errors. `look` says whether an
     // answer is final or the request must be repeated; empty: the first answer
     // is final. Both are called with the context's lock held.
     std::function<std::string()> what;
     std::function<Next(const Response&)> look;
-    // Await continues to wait even when calls can no longer succeed.
+    // Whether Await continues to wait even when calls can no longer succeed.
     bool regardless = false;
     // See CallGroup::EndWithJob.
     bool ends_with_job = false;
@@ -55,7 +55,7 @@ class Question : public Cluster::Handle {
                   });
   }
 
-  // A question that could not be asked.
+  // Makes a question that could not be asked. Await returns `error`.
   explicit Question(absl::Status error) : answer_(std::move(error)) {}
 
   bool done() const override ABSL_LOCKS_EXCLUDED(context_->mutex) {

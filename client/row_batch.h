@@ -12,9 +12,9 @@
 
 namespace holdfast::client {
 
-// Converts between the rows of a table as a batch uses them, in any order and
-// some more than once, and as they are sent, each once in the order of ids
-// (docs/protocol/tables.md, "Ids").
+// Converts between two forms of a table's rows: as a batch uses them, in any
+// order and some more than once; and as they are sent, each once, in the order
+// of ids (docs/protocol/tables.md, "Ids").
 //
 // The memory is reused from batch to batch: fresh pages would take half of the
 // time.
@@ -30,8 +30,9 @@ class RowBatch {
   // For each id of the batch, its index in unique().
   absl::Span<const uint32_t> inverse() const { return inverse_; }
 
-  // The inverse mapping: unique()[i] is at the places uses()[begins()[i]] up to
-  // (exclusive) uses()[begins()[i + 1]] of the batch, which are increasing.
+  // For each distinct id, its indices in the batch, in increasing order. The
+  // indices of unique()[i] are the elements [begins()[i], begins()[i + 1]) of
+  // uses().
   absl::Span<const uint32_t> uses() const { return places_; }
   absl::Span<const uint32_t> begins() const { return begins_; }
 
@@ -40,8 +41,8 @@ class RowBatch {
   // `length` elements; `sums`: one per element of unique().
   void Sum(const float* gradients, size_t length, float* sums) const;
 
-  // Copies pulled rows, one per element of unique(), to all their places in the
-  // batch.
+  // Copies pulled rows, one per element of unique(), to `values`, which has one
+  // row per id of the batch.
   void Spread(const float* rows, size_t length, float* values) const;
 
  private:
@@ -55,9 +56,9 @@ class RowBatch {
 
   std::vector<uint64_t> unique_;
   std::vector<uint32_t> inverse_;
-  // The places of all ids in the batch, grouped by id, in increasing order
-  // within a group; and the start of the group of unique_[i], followed by the
-  // end.
+  // places_: the indices of all ids in the batch, grouped by id, in increasing
+  // order within a group. begins_: element i is where the group of unique_[i]
+  // begins in places_; one more element is the size of places_.
   std::vector<uint32_t> places_;
   std::vector<uint32_t> begins_;
   // The batch's uses, and scratch memory for sorting them.

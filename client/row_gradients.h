@@ -30,13 +30,13 @@ namespace holdfast::client {
 class RowGradients {
  public:
   // `layout` and `plan` must outlive this object. `plan`: the plan of the
-  // variables' gradients. A ps without a part in it gets one here, if only an
-  // empty one, because in a job with tables every ps gives a receipt for each
-  // push. `step`: determines the rounding of INT8.
+  // variables' gradients. A ps without a part in `plan` gets one here, if only
+  // an empty one, because in a job with tables every ps gives a receipt for
+  // each push. `step`: determines the rounding of INT8.
   RowGradients(const Layout* layout, const Plan* plan,
                GlobalStep step = GlobalStep(0));
 
-  // Whether Take may be called.
+  // Returns OK if Take may be called with these arguments.
   // Errors: those of Push::AddRows.
   absl::Status Check(size_t table, absl::Span<const uint64_t> ids,
                      absl::Span<const float> gradients) const;
@@ -45,12 +45,12 @@ class RowGradients {
   // Whether every table has been taken.
   bool complete() const { return num_taken_ == taken_.size(); }
 
-  // Declares that tables not taken so far have no rows. False: it was called
-  // before.
+  // Declares that tables not taken so far have no rows. Returns false if Close
+  // was called before.
   bool Close();
   bool closed() const { return closed_; }
 
-  // Valid after Close.
+  // The number of parts for a ps. Valid after Close.
   size_t num_parts(uint32_t ps) const { return plan_.parts(ps).size(); }
   // The size of all gradients for a ps, in bytes.
   uint64_t BytesOf(uint32_t ps) const { return plan_.BytesOf(ps); }

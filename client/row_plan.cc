@@ -61,7 +61,8 @@ class Packer {
 
   const uint64_t part_bytes_;
   std::vector<RowPlan::Part>& parts_;
-  // Contents of the last part.
+  // The size of the values in the last part, and of everything else in it, in
+  // bytes.
   uint64_t bytes_ = 0;
   uint64_t header_bytes_ = 0;
 };

@@ -62,20 +62,19 @@ class RowPlan {
 
   // The ids of a range at a ps.
   absl::Span<const uint64_t> Ids(uint32_t ps, const RowRange& range) const;
-  // The same, as sent.
+  // The ids of a range at a ps, in the form in which they are sent.
   proto::RowIds EncodedIds(uint32_t ps, const RowRange& range) const;
-  // The places of these rows among all rows that were set for the table. Empty:
-  // they are consecutive, starting at FirstPlace.
+  // The index of each row of a range in the ids that were passed to Set for the
+  // table. Empty if the indices are consecutive, starting at FirstPlace.
   absl::Span<const uint32_t> Places(uint32_t ps, const RowRange& range) const;
-  // The place of the first of these rows if the rows are grouped by ps, those
-  // of ps 0 first.
+  // The index of a range's first row in ids(range.table).
   size_t FirstPlace(uint32_t ps, const RowRange& range) const;
-  // The ids of all rows of the table, in that order.
+  // The ids of all rows of the table, grouped by ps, those of ps 0 first.
   absl::Span<const uint64_t> ids(size_t table) const {
     return tables_[table].ids;
   }
-  // Their places among the rows that were set. Empty: they are already in that
-  // order.
+  // For each element of ids(table), its index in the ids that were passed to
+  // Set. Empty if both have the same order.
   absl::Span<const uint32_t> order(size_t table) const {
     return tables_[table].places;
   }
@@ -84,9 +83,11 @@ class RowPlan {
   struct Table {
     // The ids of ps 0 come first; increasing within each ps.
     absl::Span<const uint64_t> ids;
-    // Indexed by ps: where its ids begin; followed by the end.
+    // Indexed by ps: the index in `ids` of the first id of the ps. One more
+    // element is the size of `ids`.
     std::vector<size_t> begins;
-    // With several ps: the memory of `ids`, and the ids' original places.
+    // Used if there are several ps: the memory of `ids`, and for each id its
+    // index in the ids that were passed to Set.
     std::vector<uint64_t> own_ids;
     std::vector<uint32_t> places;
   };

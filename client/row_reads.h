@@ -29,23 +29,23 @@ class RowReads {
  public:
   // All arguments must outlive this object. `into` must satisfy
   // CheckWantedRows, and what it wants must not change. `plan`: the variables'
-  // plan. `ask_all`: each ps without a part in `plan` gets one here, if only an
-  // empty one, which asks for the version.
+  // plan. `ask_all`: whether each ps without a part in `plan` gets one here, if
+  // only an empty one, which asks for the version.
   RowReads(const Layout* layout, const Plan* plan, bool ask_all,
            Parameters* into, Reading reading = Reading::kAsDeclared);
 
-  // Makes room in `into`. Must be called before Take.
+  // Makes room for the values in `into`. Must be called before Take.
   void Prepare() const;
 
   size_t num_parts(uint32_t ps) const { return plan_.parts(ps).size(); }
   // The size of all values of a ps, in bytes.
   uint64_t BytesOf(uint32_t ps) const { return plan_.BytesOf(ps); }
 
-  // Asks for the rows of a part.
+  // Adds the rows of a part to the `ranges` of a request.
   void AddRanges(
       uint32_t ps, uint32_t part,
       google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) const;
-  // Copies the values of a part to their places.
+  // Copies the values of a part to `into`.
   // Errors: INTERNAL if `pieces` are not what was requested; then nothing is
   // taken.
   absl::Status Take(uint32_t ps, uint32_t part,

@@ -100,7 +100,7 @@ void RowRequest::Copy(size_t index, const Parameters& values,
     use.batch.Spread(rows, use.row_length, into);
     return;
   }
-  // Both are increasing.
+  // `here` and `ids` are both increasing.
   std::vector<const float*> row_of(ids.size());
   size_t at = 0;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -31,13 +31,14 @@ using EmbeddingTables =
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckRowUse(const EmbeddingTables& tables, const RowUse& use);
 
-// Rows of several tables that are read together: converts between what pulls
-// read and the order in which the caller uses it.
+// Rows of several tables that are read together. Pulls read each row once, in
+// the order of ids; a RowRequest copies the values to the order in which the
+// caller uses the rows, possibly with repetitions.
 //
 // Thread-compatible.
 class RowRequest {
  public:
-  // Starts over with other rows.
+  // Replaces the rows by those of `uses`.
   // Errors: INVALID_ARGUMENT for a table that does not exist, has too many ids,
   // or is named twice; the request is then empty.
   absl::Status Assign(const EmbeddingTables& tables,
@@ -47,7 +48,7 @@ class RowRequest {
   void WantFrom(Parameters* values) const;
   // Whether pulls into `values` read exactly these rows.
   bool IsWantedFrom(const Parameters& values) const;
-  // Whether a pull has read all these rows, and possibly others.
+  // Whether `values` contains all these rows, and possibly others, from a pull.
   bool IsIn(const Parameters& values) const;
 
   // The number of values of all ids of use `index`.
@@ -64,7 +65,7 @@ class RowRequest {
   void Copy(size_t index, const Parameters& values, float* into) const;
 
  private:
-  // Reused from request to request for their memory.
+  // Objects are reused from request to request, because they keep memory.
   struct Use {
     const proto::EmbeddingTable* declared = nullptr;
     size_t table = 0;

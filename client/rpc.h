@@ -18,7 +18,7 @@
 
 namespace holdfast::client {
 
-// A message, and its tensors as buffers.
+// A message, and its tensors, which are not in the message but in buffers.
 template <typename Message>
 struct WithTensors {
   Message message;
@@ -46,8 +46,8 @@ struct Rpc {
   // "/holdfast.proto.Shard/Push".
   const char* path;
   ChannelKind channel;
-  // How long an attempt may take, in addition to the time that the request asks
-  // to be parked.
+  // The field of Timing that says how long an attempt may take, in addition to
+  // the time that the request asks to be parked.
   absl::Duration Timing::*patience;
   // Whether the call reaches the coordinator, directly or through a shard: then
   // NOT_FOUND is the coordinator's "no such session".

@@ -19,34 +19,38 @@ namespace holdfast::client {
 // longer matters: no handle holds the number, and a version above its step has
 // been seen, so its step is closed. It must not be settled earlier, because a
 // push that was offered and then abandoned may still be in its step; but it
-// must be settled at some point, because the cluster refuses pushes that run
-// kMaxUnacknowledgedPushes ahead of the mark. A push of an asynchronous job
-// belongs to no step: its number is settled when the coordinator has booked it
-// as spent.
+// must be settled at some point, because the cluster refuses pushes whose
+// numbers are kMaxUnacknowledgedPushes ahead of acked_through(). A push of an
+// asynchronous job belongs to no step: its number is settled when the
+// coordinator has booked it as spent.
 //
 // Thread-compatible.
 class Sequences {
  public:
-  // The next number, held once. `step`: the step of the push, if known.
+  // Returns the next number, which the caller holds until Release. `step`: the
+  // step of the push, if known.
   PushSequence Take(std::optional<GlobalStep> step);
 
-  // Another handle holds the number. Does nothing if the number is settled,
-  // which is allowed.
+  // Notes that one more handle holds the number. Does nothing if the number is
+  // already settled.
   void Hold(PushSequence sequence, std::optional<GlobalStep> step);
   void Release(PushSequence sequence);
 
-  // The ps holds the whole push, and has given this receipt for it. Kept until
-  // the number is settled.
+  // Keeps the receipt that a ps has given because it holds the whole push,
+  // until the number is settled.
   void KeepReceipt(PushSequence sequence, uint32_t ps, uint64_t receipt);
-  // Indexed by ps; 0, or beyond the end, if no receipt was given.
+  // The receipts for a push, indexed by ps. If a ps has given none, its element
+  // is 0, or beyond the end.
   std::vector<uint64_t> Receipts(PushSequence sequence) const;
 
-  // The verdict is known, or booked.
+  // Settles the number, because its verdict is known or, in an asynchronous
+  // job, because the coordinator has booked it as spent.
   void Settle(PushSequence sequence);
-  // `version` was read from every shard.
+  // Notes that `version` was read from every shard, so all earlier steps are
+  // closed.
   void Reached(GlobalStep version);
 
-  // Every number up to this is settled. 0: none.
+  // The number up to which all numbers are settled; 0 if the first one is not.
   PushSequence acked_through() const { return acked_through_; }
 
  private:

@@ -25,8 +25,8 @@ namespace holdfast::client {
 // Thread-compatible.
 class SharedAttempt {
  public:
-  // Makes the loans of `attempt`, which must outlive the object. Null: the
-  // attempt must be sent as it is.
+  // Makes the loans of `attempt`, which must outlive the object. Returns null
+  // if the attempt must be sent as it is.
   // Errors: OUT_OF_RANGE [H6] if the attempt is larger than a message, and not
   // all of it can be lent: it has to be sent in parts. A lost link is reported
   // to `neighbors`.
@@ -37,7 +37,7 @@ class SharedAttempt {
   SharedAttempt(const SharedAttempt&) = delete;
   SharedAttempt& operator=(const SharedAttempt&) = delete;
 
-  // To be sent instead of the attempt's.
+  // The request and the tensors that must be sent instead of the attempt's own.
   const google::protobuf::Message& request() const {
     return request_ != nullptr ? *request_ : *attempt_.request;
   }
@@ -59,7 +59,7 @@ class SharedAttempt {
 
   const std::shared_ptr<Link> link_;
   const Attempt& attempt_;
-  // Null: the attempt's own request is sent.
+  // The request that is sent. Null if the attempt's own request is sent.
   std::unique_ptr<google::protobuf::Message> request_;
   std::vector<TensorPiece> tensors_;
   std::vector<proto::Loan> gradients_;

@@ -150,7 +150,7 @@ TEST_F(TablePullTest, RowsMayBePulledAlone) {
   }
 }
 
-// Its rows may be trained, so the ps's version counts.
+// The ps may hold rows that are trained, so its version counts.
 TEST_F(TablePullTest, AsynchronouslyAPsWithoutAnythingIsAskedForItsVersion) {
   Start(3, 1 << 20, /*asynchronous=*/true);
   AnswerPull(0, 9);
@@ -193,7 +193,7 @@ TEST_F(TablePullTest, WrongRowsNamePsAndTable) {
   rows.Answer(response);
   EXPECT_EQ(Await(),
             absl::InternalError("ps 1: 1 rows of table \"t\" were "
-                                "requested, but arrived as elements of \"a\""));
+                                "requested, but arrived as rows of \"a\""));
 }
 
 }  // namespace

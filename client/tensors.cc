@@ -56,8 +56,8 @@ bool IsLentWhole(const Layout& layout, const Plan& plan, size_t variable) {
          lent.front().size == layout.variables()[variable].size;
 }
 
-// Makes `into` read float32 values in place. False: they are not contiguous, or
-// not aligned like floats.
+// Makes `into` read float32 values in place. Returns false if the values are
+// not contiguous, or not aligned like floats.
 bool Keep(const Buffer& data, const std::shared_ptr<const void>& leave,
           size_t variable, Parameters* into) {
   if (data.spans().size() != 1) return false;

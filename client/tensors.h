@@ -21,9 +21,9 @@ namespace holdfast::client {
 // Moves tensors between the user's memory and messages. The only place in the
 // client where values are moved. Pure functions.
 
-// The gradients of one part. `encoded`: indexed by variable; encoded gradients
-// found there are sent. All others are sent without encoding, from the buffers
-// that `exact` returns.
+// Returns the gradients of one part, as pieces of a message. `encoded` contains
+// the encoded gradients, indexed by variable. Ranges that it does not contain
+// are sent without encoding, from the buffers that `exact` returns.
 std::vector<TensorPiece> PiecesOf(
     const Layout& layout, const Plan::Part& part,
     absl::Span<const GradientEncoder::Encoded> encoded,
@@ -37,19 +37,21 @@ enum class Reading {
   kAsDeclared,
 };
 
-// Asks for the values of one part.
+// Adds the values of one part to the `ranges` of a request.
 void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges);
 
 // Must be called before the values of `plan` are taken: makes `into` release
-// what it keeps, and makes room for each variable that comes in several ranges.
-// Variables that come whole get room only if they cannot be kept.
+// the values that it keeps in place, and makes room for each variable that
+// arrives in several ranges. TakeValues makes room for a variable that arrives
+// whole, if its values cannot be kept in place.
 void Prepare(const Layout& layout, const Plan& plan, Parameters* into);
 
-// Takes the values of one part of `plan` into `into`. The values of a variable
-// that is lent whole, exact and in one piece stay in place if there is `leave`
-// to keep them (Neighbors::Keep), which is kept with them, and the caller of
-// the pull has not provided memory for them. All others are copied.
+// Takes the values of one part of `plan` into `into`. Values stay in place if a
+// whole variable is lent exactly and in one piece, `leave` (the permission of
+// Neighbors::Keep, which is then kept with the values) is not null, and the
+// caller of the pull has not provided memory for the variable. All other values
+// are copied.
 // Several threads may take different parts at the same time.
 // Errors: INTERNAL if `pieces` are not what was requested; then nothing is
 // taken.

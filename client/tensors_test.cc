@@ -112,7 +112,7 @@ TEST_F(ReadingInPlaceTest, WhatComesWholeStaysWhereItLies) {
   ExpectAll(5);
   EXPECT_EQ(NumKept(), 2);
   EXPECT_EQ(values_.Of(kWhole).data(), lent_[0].lock()->data());
-  // The leave is kept with them.
+  // The permission to keep values is kept along with the values.
   EXPECT_EQ(leave_.use_count(), 3);
   values_.Release();
   EXPECT_EQ(NumKept(), 0);

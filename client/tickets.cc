@@ -81,7 +81,7 @@ class Tickets::Request : public Cluster::TicketRequest {
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // The caller has taken the ticket.
+  // Whether the caller has taken the ticket.
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -94,7 +94,7 @@ Tickets::Tickets(std::shared_ptr<Context> context, Sequences* sequences,
 
 Tickets::~Tickets() { calls_.Cancel(); }
 
-// A request that could not be started.
+// Stands for a request that could not be started. Await returns the reason.
 class FailedTicketRequest : public Cluster::TicketRequest {
  public:
   explicit FailedTicketRequest(absl::Status error) : error_(std::move(error)) {}

@@ -48,7 +48,8 @@ class Tickets {
           std::shared_ptr<const proto::Sender> sender);
   ~Tickets();
 
-  // `ready`: the tickets, or why none can be taken.
+  // Starts to take a ticket. `ready`: the Tickets of the generation, or why no
+  // ticket can be taken.
   static std::unique_ptr<Cluster::TicketRequest> StartTake(
       absl::StatusOr<std::shared_ptr<Tickets>> ready);
 
@@ -91,10 +92,11 @@ class Tickets {
   std::map<PushSequence, Ticket> here_ ABSL_GUARDED_BY(mutex_);
   // The sequence for which a ticket was requested that has not arrived.
   std::optional<PushSequence> asked_for_ ABSL_GUARDED_BY(mutex_);
-  // A request for it is in progress.
+  // Whether a request for that ticket is in progress.
   bool asking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
-  // There are no more tickets, because the job is DONE, or because of error_.
+  // Whether there are no more tickets, because the job is DONE, or because of
+  // error_.
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 

@@ -204,7 +204,8 @@ TEST_F(TicketsTest, OneThatIsLetGoOfIsTheNexts) {
   EXPECT_EQ(Take().sequence, PushSequence(1));
   EXPECT_THAT(Requests(), SizeIs(1));
 
-  // After it: the second ticket has arrived, so the first has.
+  // If the request was destroyed after the answer, the first ticket must have
+  // arrived, because the second one has.
   let_go = cluster_->StartTakeTicket();
   auto later = cluster_->StartTakeTicket();
   ExpectTicket(later->Await(Late()), 3);
@@ -285,7 +286,7 @@ TEST_F(TicketsTest, TheNextRequestTellsWhatIsSpent) {
   EXPECT_EQ(Requests()[1].spent(0).staleness(), 3);
   EXPECT_THAT(SpentIn(Requests()[2]), ElementsAre(2));
 
-  // The mark passes a push when it is booked, not before.
+  // acked_through includes a push once it is booked, not before.
   EXPECT_EQ(Requests()[1].acked_through(), 0);
   EXPECT_EQ(Requests()[2].acked_through(), 1);
 }
@@ -320,7 +321,7 @@ TEST_F(TicketsTest, WhatIsSpentIsToldSoonWhenNobodyAsks) {
   ps(0).take_ticket.AwaitCalls(2);
   EXPECT_EQ(Requests()[1].sequence(), 0);
   EXPECT_THAT(SpentIn(Requests()[1]), ElementsAre(1));
-  // And once more: the time starts anew for each.
+  // The same again: the time starts anew for each spent ticket.
   Spend(Take());
   ps(0).take_ticket.AwaitCalls(4);
   EXPECT_THAT(SpentIn(Requests()[3]), ElementsAre(2));

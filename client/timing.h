@@ -9,18 +9,19 @@ namespace holdfast::client {
 // A client's timeouts.
 struct Timing {
   // The time limit for one attempt of a call, in addition to the time it is
-  // parked. A longer one detects an unresponsive peer later.
+  // parked. With a longer limit, an unresponsive peer is detected later.
   absl::Duration attempt = absl::Seconds(10);
-  // The same for a call with tensors. If it were shorter than the network needs
-  // for everything in flight to a ps, parts on their way would be resent
-  // forever: 8 parts of 4 MiB in 60 s are 560 KB/s.
+  // The time limit for one attempt of a call with tensors. If it were shorter
+  // than the network needs for everything in flight to a ps, parts on their way
+  // would be resent forever. The default suffices for 8 parts of 4 MiB at 560
+  // KB/s.
   absl::Duration tensors_attempt = absl::Seconds(60);
-  // How long servers are asked to park calls. A longer one means fewer calls
-  // while nothing happens.
+  // How long servers are asked to park calls. With a longer time, there are
+  // fewer calls while nothing happens.
   absl::Duration park = absl::Seconds(5);
   // How long a spent ticket waits to be reported by the next request for a
-  // ticket. A longer time books it later; a shorter one reports it more often
-  // in a separate call.
+  // ticket. With a longer time, the ticket is booked later; with a shorter
+  // time, a separate call is needed more often to report it.
   absl::Duration tell_spent = absl::Milliseconds(10);
   // When on_waiting is first called for a wait, and how often after that.
   absl::Duration first_report = absl::Seconds(2);

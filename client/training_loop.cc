@@ -658,8 +658,8 @@ void TrainingLoop::TakeFinalValues() {
 absl::Status TrainingLoop::Recover(const absl::Status& error) {
   Drop();
   if (cluster_.state().phase() == proto::DONE) {
-    // A straggler: the job has ended without it, and the shards may have gone
-    // before they answered.
+    // This worker is a straggler: the job has ended without its last push, and
+    // the shards may have ended before they answered.
     stage_ = Stage::kFinalValues;
     return absl::OkStatus();
   }
@@ -671,7 +671,7 @@ absl::Status TrainingLoop::Recover(const absl::Status& error) {
     if (state.phase() != proto::STOPPING || stage_ == Stage::kAwaitDone) {
       return error;
     }
-    // What the loop waited for may never arrive, but the end will.
+    // What the loop waited for may never arrive, but the end of the job will.
     LOG(INFO) << "the job is stopping; dropped: " << error.message();
     stage_ = Stage::kAwaitDone;
     return absl::OkStatus();

@@ -68,14 +68,15 @@ class TrainingLoop {
     // Enters a new generation after a roll-back: declares, if this worker does
     // so, and waits for the variables. Called on a separate thread.
     std::function<absl::Status()> enter;
-    // The job had finished, or was stopped, before the worker joined: there are
-    // no variables.
+    // Whether the job had finished, or was stopped, before the worker joined.
+    // Then there are no variables.
     bool finished_before = false;
     // If memory[i] is not null, the values of variable i are written there
-    // instead of to either set; it must have the variable's size. May be empty.
-    // The memory is written to from Contribute until Next returns a turn;
-    // during a turn the caller may change it. It must stay valid until the loop
-    // is destroyed; after an error its content is unspecified.
+    // instead of to the loop's own memory; memory[i] must have the variable's
+    // size. May be empty. The memory is written to from Contribute until Next
+    // returns a turn; during a turn the caller may change it. It must stay
+    // valid until the loop is destroyed; after an error its content is
+    // unspecified.
     std::vector<absl::Span<float>> memory;
     // Calls wait this much longer than the job's timeouts, so that the
     // coordinator, which knows which task is late, reports the error first.
@@ -89,12 +90,13 @@ class TrainingLoop {
   };
 
   struct Turn {
-    // The job is DONE, at its last step or earlier by early stopping; of the
-    // fields below only `rolled_back` and `step` are set.
+    // Whether the job is DONE, at its last step or earlier by early stopping.
+    // Then only `rolled_back` and `step` are set of the fields below.
     bool done = false;
-    // The job rolled back to an earlier state since the previous turn.
+    // Whether the job has rolled back to an earlier state since the previous
+    // turn.
     bool rolled_back = false;
-    // The batch of the training stream.
+    // The batch of the training stream to compute the gradient of.
     uint64_t batch = 0;
     // The version of the values.
     GlobalStep step;
@@ -150,23 +152,26 @@ class TrainingLoop {
   // strict loop, was rolled back.
   absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
 
-  // The values of the last turn. If it is done: the final values, those of the
-  // job's last version, or the error why they could not be read. Values stay
-  // unchanged while they are referenced (except those in Options::memory), and
-  // at least until the next call of Next; a set is reused once nothing refers
-  // to it. Keeping values for longer than a turn may cost a copy of each later
-  // version (docs/protocol/same_host.md, "Reading in place").
+  // Returns the values of the last turn. If that turn is done (Turn::done),
+  // returns the final values, which have the job's last version, or the error
+  // because of which they could not be read. Values stay unchanged while the
+  // caller keeps the pointer (except those in Options::memory), and at least
+  // until the next call of Next. The object and its memory, a set, are reused
+  // for later values once no pointer to it is left. Keeping values for longer
+  // than a turn may cost a copy of each later version
+  // (docs/protocol/same_host.md, "Reading in place").
   absl::StatusOr<std::shared_ptr<const Parameters>> values() const;
-  // The same values, indexed by variable, at addresses that are fixed for each
-  // set: see Parameters::AtFixedPlace.
+  // Returns the same values, indexed by variable, at addresses that are fixed
+  // for each set: see Parameters::AtFixedPlace.
   absl::StatusOr<std::vector<absl::Span<const float>>> ValuesAtFixedPlace();
-  // The number of the set that holds the values, from 0. There are two sets
-  // unless a caller keeps one.
+  // The number of the set that holds the values, from 0. There are two sets,
+  // and more if a caller keeps the pointer to one.
   int values_set() const { return now_->number; }
   // Keeps the sets' memory alive after the loop is destroyed.
   std::shared_ptr<const void> memory() const { return sets_; }
 
-  // Cluster::Push::Memory of the turn's push. Empty without a turn.
+  // Returns Cluster::Push::Memory of the turn's push, or an empty span if there
+  // is no turn.
   absl::Span<float> Memory(size_t variable);
 
   // Hands in the gradient of a variable, as Push::Add does. Errors of the push
@@ -186,12 +191,12 @@ class TrainingLoop {
   absl::Status WantRows(absl::Span<const RowUse> rows);
 
   // Copies the values of rows[i] to into[i], [ids, row_length] in the order of
-  // the ids. All of them come from the pull of the turn's values, or from one
-  // other pull: in an asynchronous job they are then the newest; in a
-  // synchronous one they have the turn's version, or a newer one if the step
-  // has closed, in which case the turn's push is STALE. If the turn is done,
-  // they are the final values. Returns false at `until`; another call with the
-  // same rows resumes the wait.
+  // the ids. All rows come from the pull of the turn's values, or from one
+  // other pull. If from another pull, they are the newest rows in an
+  // asynchronous job; in a synchronous job they have the turn's version, or a
+  // newer one if the step has closed, in which case the turn's push is STALE.
+  // If the turn is done, they are the final values. Returns false at `until`;
+  // another call with the same rows resumes the wait.
   // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, naming the
   // table; both change nothing. Any other error ends the turn; Next then
   // determines how the loop continues.
@@ -209,8 +214,9 @@ class TrainingLoop {
   absl::Status AddRows(size_t table, absl::Span<const uint64_t> ids,
                        absl::Span<const float> gradients);
 
-  // Ends the turn. If the loss or a gradient is not finite, the turn is passed
-  // and counted.
+  // Ends the turn, and makes the push of the gradients count. If the loss or a
+  // gradient is not finite, the turn is passed without a gradient, and counted
+  // (Counts::not_finite).
   // Errors, which change nothing: FAILED_PRECONDITION without a turn;
   // INVALID_ARGUMENT if a trainable variable was not handed in, or for a number
   // out of range.
@@ -223,7 +229,7 @@ class TrainingLoop {
   const Counts& counts() const { return counts_; }
 
  private:
-  // The next action of Next.
+  // What Next does next.
   enum class Stage {
     // After a roll-back: waits until Options::enter has returned.
     kEnter,
@@ -242,8 +248,8 @@ class TrainingLoop {
     kExchanged,
     // Waits for the verdicts on the step's pushes.
     kVerdicts,
-    // Asynchronous. These wait for the oldest push, for a ticket, and for
-    // values.
+    // Asynchronous. kOldest waits for the oldest push, kTicket for a ticket,
+    // and kNewest for values.
     kOldest,
     kTicket,
     kNewest,
@@ -382,7 +388,7 @@ class TrainingLoop {
   absl::Status broken_;
   // An error of Add or Contribute, to be handled by Next.
   absl::Status failed_;
-  // To be set in the next turn.
+  // The value of Turn::rolled_back in the next turn.
   bool rolled_back_ = false;
   // The deadline of the current wait.
   std::optional<absl::Time> wait_ends_;
@@ -392,7 +398,7 @@ class TrainingLoop {
   std::shared_ptr<client::ValueSets::Set> now_;
   // Null while nothing is being, or has been, pulled into it.
   std::shared_ptr<client::ValueSets::Set> next_;
-  // While they are being read, shared with the background call.
+  // The final values. Shared with the background call that reads them.
   std::shared_ptr<Parameters> final_values_;
   absl::Status values_status_;
 
@@ -406,7 +412,7 @@ class TrainingLoop {
   Contribution contribution_;
 
   client::EmbeddingTables tables_;
-  // Rows that the next pull also reads.
+  // The rows that the next pull also reads (WantRows).
   client::RowRequest wanted_rows_;
   // The rows that ReadRows reads. They are pulled if they did not come with the
   // values.
@@ -414,7 +420,7 @@ class TrainingLoop {
   Parameters rows_;
   std::unique_ptr<Cluster::Pull> row_pull_;
   // Indexed by table: whether rows were handed in for the turn, or refused
-  // because they are not finite; and the sum of their squares.
+  // because they are not finite; and the sum of the squares of their gradients.
   enum class RowsOfTurn { kNone, kAdded, kNotFinite };
   std::vector<RowsOfTurn> rows_of_turn_;
   std::vector<double> row_squares_;
@@ -430,7 +436,7 @@ class TrainingLoop {
   // There are no more tickets.
   bool spent_ = false;
   std::unique_ptr<Cluster::Pull> pull_;
-  // Asynchronous: values have arrived with the last push.
+  // In asynchronous jobs: whether values have arrived with the last push.
   bool pulled_ = false;
 
   Counts counts_;

@@ -90,7 +90,7 @@ absl::Status TrainingLoop::AddRows(size_t table, absl::Span<const uint64_t> ids,
   if (!failed_.ok()) return absl::OkStatus();
   RowsOfTurn& of_turn = rows_of_turn_[table];
   if (of_turn == RowsOfTurn::kAdded) {
-    // They are being sent.
+    // The rows that were handed in before are already being sent.
     return error("its rows were handed in before");
   }
   Underway& hand = underway_.back();

@@ -258,12 +258,12 @@ TEST_F(TrainingLoopRowsTest, ARowThatIsNotFiniteIsNamed) {
       absl::InvalidArgumentError("table \"t\": element 1 of row 6 is nan");
   Next();
   EXPECT_EQ(AddRows({8, 6}, {1, 1, 1, nan}), error);
-  // What is handed in instead counts.
+  // The rows that are handed in instead count.
   ASSERT_EQ(AddRows({8, 6}, {1, 1, 1, 1}), absl::OkStatus());
   Push();
   Next();
   EXPECT_EQ(loop_->counts().not_finite, 0);
-  // Otherwise the turn is passed.
+  // If no others are handed in, the turn is passed.
   EXPECT_EQ(AddRows({8, 6}, {1, 1, 1, nan}), error);
   Push();
   EXPECT_TRUE(Next().done);

@@ -535,7 +535,7 @@ TEST_F(TrainingLoopTest, TheCallerTellsOfItsInput) {
   loop_->WaitsForInput(false);
   clock.now += absl::Seconds(16);  // none of the phases
   Next();
-  // Ended by the push.
+  // The push ends the wait for input.
   loop_->WaitsForInput(true);
   clock.now += absl::Seconds(32);
   Push();

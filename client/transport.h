@@ -36,8 +36,8 @@ struct Attempt {
   google::protobuf::Message* response;
   // Null if the response has none.
   std::vector<TensorPiece>* response_tensors;
-  // Must be called exactly once, without locks. `response` is not read after an
-  // error.
+  // Receives the result of the attempt. Must be called exactly once, without
+  // locks. `response` is not read after an error.
   absl::AnyInvocable<void(const absl::Status&)> done;
 };
 
@@ -49,7 +49,7 @@ struct Attempt {
 // Thread-safe; but see Wait.
 class Transport : public Clock {
  public:
-  // An attempt, or a pause.
+  // An attempt or a pause, which can be cancelled.
   class Operation {
    public:
     virtual ~Operation() = default;

@@ -15,8 +15,8 @@
 namespace holdfast::client {
 
 // Sets of values, each reused once the last reference to it is gone, because
-// fresh pages cost more than the copy that fills them. Their memory lives as
-// long as this object or a reference does.
+// fresh pages cost more than the copy that fills them. The memory of all sets
+// lives as long as this object or a reference to one of the sets.
 //
 // Thread-safe, as are the references.
 class ValueSets : public std::enable_shared_from_this<ValueSets> {
@@ -32,8 +32,8 @@ class ValueSets : public std::enable_shared_from_this<ValueSets> {
   static std::shared_ptr<ValueSets> Make(size_t num_variables,
                                          std::vector<absl::Span<float>> memory);
 
-  // Returns the unreferenced set with the lowest number; it keeps no values in
-  // place.
+  // Returns the unreferenced set with the lowest number, or a new set if all
+  // are referenced. The set keeps no values in place.
   std::shared_ptr<Set> Take() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -110,7 +110,7 @@ TEST_F(WaitTest, ATicketIsWaitedForInPortions) {
   StopPs();
 }
 
-// However short the portions are.
+// The wait succeeds however short its portions are.
 TEST_F(WaitTest, OnWaitingIsToldOfTheWholeWait) {
   timing.first_report = absl::Milliseconds(50);
   Cluster::Options options = OptionsFor(kWorker);

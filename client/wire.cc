@@ -223,7 +223,8 @@ bool Wire::recording() const {
 
 std::shared_ptr<Transport::AttemptOperation> Wire::Prepare(Attempt attempt) {
   ++out_;
-  // The push begins while a gradient is still being computed.
+  // A push begins while a gradient is still being computed, so no thread waits
+  // for its answer yet.
   if (attempt.rpc == &rpc::kPush && !polling_.busy && polling_.waiters == 0) {
     polling_.wanted = true;
   }
@@ -376,7 +377,8 @@ absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
     {
       absl::MutexLock lock(&context.mutex);
       if (context.IsOver(nullptr)) return context.WhyOver(nullptr);
-      // Ps that have ended are no longer needed.
+      // Once the job is done, ps may have ended, and no connection to them is
+      // needed.
       if (context.state().phase() == proto::DONE) return absl::OkStatus();
     }
     if (give_up && give_up()) return GivenUp();

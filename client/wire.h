@@ -56,7 +56,7 @@ class Wire final : public Transport {
   // For a session's calls, which are polled together with all others.
   CallQueue* queue() { return &queue_; }
 
-  // Transport:
+  // The functions of Transport.
   absl::Time Now() const override { return SteadyNow(); }
   std::shared_ptr<AttemptOperation> Prepare(Attempt attempt) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -86,9 +86,10 @@ class Wire final : public Transport {
   };
   struct Ps;
 
-  // Which thread polls the queue. It is best done by a thread that waits for an
-  // answer, since it then need not be woken. Neither it nor the wire's thread
-  // wakes up before there is something to do, however long that takes.
+  // Which thread polls the queue. Best is a thread that waits for an answer,
+  // because it need not be woken when the answer arrives. Neither a polling
+  // thread nor the wire's thread wakes up before there is something to do,
+  // however long that takes.
   struct Polling {
     // Whether what the polling thread waits for has been brought about by
     // another thread. False if called by the polling thread, which happens
@@ -99,19 +100,19 @@ class Wire final : public Transport {
              (*over)();
     }
 
-    // A thread is polling; only one does at a time.
+    // Whether a thread is polling. Only one polls at a time.
     bool busy = false;
-    // It may be woken when another thread waits.
+    // Whether the polling thread may be woken when another thread waits.
     bool may_be_woken = false;
     // The condition that the polling thread itself waits for, and its id. Null
-    // if it waits for none.
+    // if the polling thread waits for no condition.
     const absl::FunctionRef<bool()>* over = nullptr;
     std::thread::id poller;
     // How often a waiting thread has polled.
     uint64_t turns = 0;
     // The number of waiting threads.
     int waiters = 0;
-    // Something is in flight for which no thread waits yet.
+    // Whether something is in flight for which no thread waits yet.
     bool wanted = false;
   };
 
@@ -127,12 +128,12 @@ class Wire final : public Transport {
   absl::Status AwaitNames(const std::shared_ptr<Context>& context,
                           absl::Time deadline,
                           const std::function<bool()>& give_up);
-  // The error that something else is at the address of ps `ps`, and where that
-  // should be.
+  // Returns the error that something other than ps `ps` is at its address. If
+  // this is another ps, the error says where the ClusterSpec has that ps.
   absl::Status Mistake(const Context& context, uint32_t ps,
                        const Diagnosis& diagnosis) const;
 
-  // Whether a new attempt is recorded.
+  // Whether a tracer would record an attempt that begins now.
   bool recording() const;
 
   const Credentials credentials_;

@@ -30,7 +30,8 @@ class JobObserver {
     // Number of the last event that an earlier coordinator of the job logged; 0
     // if there is none.
     uint64_t known_event = 0;
-    // Folder that TensorBoard reads. Empty: nothing is written for TensorBoard.
+    // Folder that TensorBoard reads. If it is empty, nothing is written for
+    // TensorBoard.
     std::string tensorboard_dir;
   };
 
@@ -42,17 +43,18 @@ class JobObserver {
   JobObserver(const JobObserver&) = delete;
   JobObserver& operator=(const JobObserver&) = delete;
 
-  // Call it after each of the coordinator's ticks.
+  // Reports what has happened since the last Look. Call it after each of the
+  // coordinator's ticks.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reports what has happened since the last Look. Call it after the strand has
-  // stopped.
+  // Like Look, for the last time. Call it after the strand has stopped.
   void LookOnceMore();
 
-  // What the job waits for, and since when; at most a second old.
+  // What the job waits for, and how long it has waited; nullopt if it waits for
+  // nothing. The answer is at most a second old.
   std::optional<Watchdog::Wait> wait() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns false if the disk has not taken everything for TensorBoard within
-  // `patience`; this object must then not be destroyed.
+  // Waits until everything for TensorBoard is written. Returns false if that
+  // takes longer than `patience`; this object must then not be destroyed.
   bool Stop(absl::Duration patience);
 
  private:
@@ -67,13 +69,14 @@ class JobObserver {
   // The last event and the last phase that were logged.
   uint64_t logged_event_;
   proto::JobPhase logged_phase_ = proto::STARTING;
-  // When to look next at what is not examined on every tick.
+  // The time from which Look next examines what it does not examine at every
+  // tick.
   absl::Time next_look_ = absl::InfinitePast();
-  // Null: nothing is written.
+  // Null if nothing is written for TensorBoard.
   std::unique_ptr<TensorBoard> tensor_board_;
 
   mutable absl::Mutex mutex_;
-  // Empty: the job waits for nothing.
+  // Empty if the job waits for nothing.
   std::string waits_for_ ABSL_GUARDED_BY(mutex_);
   absl::Time waits_since_ ABSL_GUARDED_BY(mutex_);
   // The generation in which the job waits.

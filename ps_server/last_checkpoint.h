@@ -22,16 +22,16 @@ namespace holdfast {
 using CheckpointCall = std::function<absl::StatusOr<proto::CheckpointResponse>(
     const proto::CheckpointRequest& request, absl::Time deadline)>;
 
-// Calls the coordinator of this process. Both must outlive the call; the strand
-// drops its pending tasks when it stops.
+// Calls the coordinator of this process, on its strand. `coordinator` and
+// `strand` must outlive the call; a strand that stops drops its pending tasks.
 CheckpointCall LocalCheckpointCall(Coordinator* coordinator, Strand* strand);
 // Calls the coordinator at `address`.
 CheckpointCall RemoteCheckpointCall(const std::string& address,
                                     const Credentials& credentials);
 
 // Requests a checkpoint, and waits until it is on disk or the job has ended.
-// Errors: DEADLINE_EXCEEDED after `deadline`; UNAVAILABLE when it cannot be
-// written; those of `call`.
+// Errors: DEADLINE_EXCEEDED after `deadline`; UNAVAILABLE when the checkpoint
+// cannot be written; those of `call`.
 absl::Status SaveCheckpoint(const CheckpointCall& call, absl::Time deadline);
 
 }  // namespace holdfast

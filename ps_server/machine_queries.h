@@ -19,17 +19,18 @@
 
 namespace holdfast {
 
-// Asks an event machine for what a page shows. Pages are made on a thread of
-// their own, which must not hang when the machine's thread does.
+// Asks an event machine (the coordinator or the shard) for what a page shows.
+// Pages are made on a thread of their own, which must not hang if the machine's
+// thread does.
 //
 // Thread-safe.
 template <typename Machine>
 class MachineQueries {
  public:
-  // `machine` lives on `strand`; both must outlive this. `name`, such as "the
-  // coordinator", appears in errors. `timeout`: how long a page may wait; with
-  // a longer timeout a stuck thread is reported later and delays other pages
-  // longer.
+  // `machine` lives on `strand`; both must outlive this object. `name`, such as
+  // "the coordinator", appears in errors. `timeout` is how long a page may
+  // wait; with a longer timeout a stuck thread is reported later and delays
+  // other pages longer.
   MachineQueries(std::string name, Machine* machine, Strand* strand,
                  absl::Duration timeout = absl::Seconds(1))
       : name_(std::move(name)),
@@ -37,8 +38,8 @@ class MachineQueries {
         strand_(strand),
         timeout_(timeout) {}
 
-  // Returns what `method`, which must reply before it returns, replies to
-  // `request`:
+  // Returns what `method` replies to `request`; `method` must reply before it
+  // returns:
   //   queries.Ask(&Coordinator::GetStatus, proto::GetStatusRequest())
   // Errors: UNAVAILABLE when the machine's thread does not get to the request
   // in time, or at once if the thread's current task has taken longer than the
@@ -50,7 +51,8 @@ class MachineQueries {
                                const Request& request) {
     HOLDFAST_RETURN_IF_ERROR(ValidateMessage(request));
     if (strand_->busy_for() > timeout_) return Stuck();
-    // Shared with the reply, which may come after the caller has given up.
+    // Shared with the machine's reply, which may come after this function has
+    // returned.
     struct Call {
       absl::Notification answered;
       absl::StatusOr<Response> response = absl::UnknownError("no answer");

@@ -30,40 +30,42 @@ class Membership {
     Session::Options session;
     // How long the coordinator may take to appear.
     absl::Duration start_timeout = kDefaultTimeout;
-    // How long the coordinator may be silent or away after that, unless
-    // session.job_patience overrides it. The ps registers with a coordinator
-    // that was restarted.
+    // How long the coordinator may be silent or away after it has appeared,
+    // unless session.job_patience overrides it. The ps registers again with a
+    // coordinator that was restarted.
     absl::Duration recovery_timeout = kDefaultTimeout;
     // How long the coordinator may be unreachable, once the job is DONE, before
     // it counts as gone.
     absl::Duration silence_after_done = absl::Seconds(10);
   };
 
-  // Why the ps is no longer part of a job although its shard was not told.
+  // Why the ps is no longer part of a job, if its shard was not told so.
   struct End {
-    // OK: the job was DONE, and the coordinator is gone. Otherwise the cause:
+    // OK if the job was DONE, and the coordinator is gone. Otherwise the cause:
     // ABORTED with the job's reason when the job has failed; UNAVAILABLE when
     // the coordinator did not appear, fell silent, or no longer accepts this
     // life of the ps; other errors of Session::Open when it refused the ps.
     absl::Status status;
-    // What the coordinator has said about the end of the job. Absent if it has
-    // said nothing; the job may then go on without this process.
+    // What the coordinator has said about the end of the job. Absent if the
+    // coordinator has said nothing; the job may then go on without this
+    // process.
     std::optional<proto::JobState> verdict;
   };
 
   // `on_end` is called at most once, from another thread.
   Membership(Options options, std::function<void(const End&)> on_end);
-  // Does not leave the job: to the coordinator it looks as if the process had
-  // died.
+  // Ends the membership without leaving the job: to the coordinator it looks as
+  // if the process had died.
   ~Membership();
 
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
   // Ends the session. A nonempty `error` says why the job cannot go on, and
-  // ends the job; with an empty one the ps steps down. Without a session, only
-  // stops trying to open one. Returns what the coordinator has said about the
-  // end of the job; nullopt if nothing.
+  // ends the job; with an empty `error` only the ps leaves, and another may
+  // take its place. If there is no session yet, only stops trying to open one.
+  // Returns what the coordinator has said about the end of the job; nullopt if
+  // it has said nothing.
   std::optional<proto::JobState> Leave(const std::string& error,
                                        absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -73,7 +75,8 @@ class Membership {
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Join() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true when the coordinator is gone after DONE, false when stopped.
+  // Returns true once the coordinator is gone after DONE, and false if this
+  // thread is told to stop.
   bool AwaitSilenceAfterDone(Coordinator* coordinator)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnChange(const Session::News& news) ABSL_LOCKS_EXCLUDED(mutex_);

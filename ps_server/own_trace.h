@@ -16,7 +16,7 @@ namespace holdfast {
 // Thread-compatible: used on the coordinator's strand.
 class OwnTrace {
  public:
-  // Both must outlive this.
+  // `coordinator` and `tracer` must outlive this object.
   OwnTrace(Coordinator* coordinator, Tracer* tracer)
       : coordinator_(*coordinator), tracer_(*tracer) {}
 

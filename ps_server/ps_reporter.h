@@ -13,8 +13,8 @@
 
 namespace holdfast {
 
-// What a ps reports about itself. The shard's figures are those of its last
-// tick, so that callers never wait for a busy shard.
+// Makes a ps's reports about itself. The shard sets its figures at each tick,
+// so that callers never wait for a busy shard.
 //
 // Thread-safe.
 class PsReporter {
@@ -28,8 +28,8 @@ class PsReporter {
     return shard_;
   }
 
-  // Makes the report for the coordinator. `neighbors`: absent if the ps shares
-  // no memory.
+  // Makes the report for the coordinator. `neighbors` is nullopt if the ps
+  // shares no memory.
   proto::PsReport Report(const std::optional<NeighborFigures>& neighbors) const
       ABSL_LOCKS_EXCLUDED(mutex_) {
     proto::PsReport report = ToReport(shard());

@@ -17,17 +17,18 @@ struct SameHost {
   // Both are null if the ps shares no memory.
   std::shared_ptr<SharedArena> arena;
   std::unique_ptr<Neighbors> neighbors;
-  // If they are null, the reason, for people.
+  // The reason why `arena` and `neighbors` are null, for people; empty if they
+  // are not.
   std::string why_not;
 };
 
 struct SameHostOptions {
   // The ps's name, for the log.
   std::string name;
-  // --same_host=auto.
+  // Whether to share memory if that is possible (--same_host=auto).
   bool enabled = true;
-  // --same_host_dir. Empty: a directory that only this user can access, in
-  // $XDG_RUNTIME_DIR or /tmp.
+  // The directory of the socket (--same_host_dir). If it is empty, a directory
+  // that only this user can access is used, in $XDG_RUNTIME_DIR or /tmp.
   std::string directory;
   // Whether callers must present a certificate.
   bool secure = false;
@@ -35,7 +36,8 @@ struct SameHostOptions {
   const Clock* clock = nullptr;
 };
 
-// If memory cannot be shared, logs the reason once; the ps then sends bytes.
+// Prepares the sharing of memory. If memory cannot be shared, logs the reason
+// once; the ps then sends the bytes of tensors over gRPC.
 SameHost StartSameHost(const SameHostOptions& options);
 
 }  // namespace holdfast

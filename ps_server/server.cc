@@ -109,9 +109,10 @@ class Server::Impl {
     return end_;
   }
   void Stop(const std::string& reason);
-  // Calls in progress get up to `drain` for their answers. May be repeated.
+  // Stops all parts. Calls in progress get up to `drain` for their answers. May
+  // be called repeatedly.
   void StopParts(absl::Duration drain);
-  // A thread that uses this object is still waiting for the disk.
+  // Whether a thread that uses this object is still waiting for the disk.
   bool disk_hangs() const { return disk_hangs_; }
 
  private:
@@ -134,8 +135,8 @@ class Server::Impl {
   void TickCoordinator();
   void TickShard();
 
-  // The ps has nothing more to do: Wait returns `result`. Only the first call
-  // counts.
+  // Says that the ps has nothing more to do, and makes Wait return `result`.
+  // Only the first call counts.
   void End(const absl::Status& result) ABSL_LOCKS_EXCLUDED(mutex_);
   // Records how the job has ended.
   void NoteEnd(const proto::JobState& state) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -161,7 +162,8 @@ class Server::Impl {
   // told.
   std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // The value in the job's declaration, once the shard has it.
+  // The recovery timeout in the job's declaration, once the shard has the
+  // declaration.
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
   // Outlives everything that reports.
@@ -174,11 +176,11 @@ class Server::Impl {
   std::optional<CheckpointDirectory> directory_;
   std::unique_ptr<FileLock> directory_lock_;  // task 0
 
-  // Record for traces of the whole cluster.
+  // Record the ps's part of traces of the whole cluster.
   Tracer tracer_{{.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   CallRecorder recorder_{&tracer_};
 
-  // Before the shard, whose values are in its arena.
+  // Made before the shard, whose values are in its arena.
   SameHost same_host_;
 
   ThreadPool update_threads_{options_.update_threads, "update"};
@@ -187,7 +189,7 @@ class Server::Impl {
   std::unique_ptr<DirectoryShardDisk> shard_disk_;
   std::optional<Shard> shard_;
 
-  // Before everything that makes calls through its queue.
+  // Made before everything that makes calls through its queue.
   std::optional<RpcServer> rpc_{std::in_place};
 
   // Set only in task 0.
@@ -197,7 +199,8 @@ class Server::Impl {
   std::optional<Coordinator> coordinator_;
   std::optional<OwnTrace> own_trace_;
   std::unique_ptr<JobObserver> observer_;
-  // When to report next; other ps report with their leases.
+  // When the coordinator is next told the figures of its own ps; other ps
+  // report with their leases.
   absl::Time next_own_report_ = absl::InfinitePast();
 
   // Set in all other tasks.
@@ -529,8 +532,8 @@ void Server::Impl::Stop(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     if (stop_reason_.has_value()) return;
     stop_reason_ = reason;
-    // Every live task renews its lease within a third of that, and is told
-    // then.
+    // Every live task renews its lease within a third of the lease's duration,
+    // and learns of the stop then.
     stop_deadline_ = SteadyNow() + 0.4 * options_.lease;
   }
   if (directory_.has_value()) {

@@ -21,8 +21,8 @@
 namespace holdfast {
 
 // The HTTP server for people and Prometheus: /metrics of this ps and, on ps 0,
-// the job's status page with the JSON that it fetches. Every other ps has a
-// page that says where ps 0 is.
+// the job's status page with the JSON that it fetches. On every other ps, it
+// serves a page that says where ps 0 is.
 //
 // Thread-safe.
 class StatusPort {
@@ -33,15 +33,15 @@ class StatusPort {
     TaskId task;
     // host:port of ps 0.
     std::string coordinator_address;
-    // Null except on ps 0.
+    // The coordinator and its strand; null except on ps 0.
     Coordinator* coordinator = nullptr;
     Strand* coordinator_strand = nullptr;
-    // Null: this ps shares no memory.
+    // Null if this ps shares no memory.
     const Neighbors* neighbors = nullptr;
   };
 
-  // All that `options` points to, and the sources of /metrics, must outlive the
-  // port. Errors: those of HttpServer::Start.
+  // What `options` points to, `reporter` and `rpc` must outlive the port.
+  // Errors: those of HttpServer::Start.
   static absl::StatusOr<std::unique_ptr<StatusPort>> Start(
       const Options& options, const PsReporter* reporter, const RpcServer* rpc);
 

@@ -18,29 +18,32 @@
 
 namespace holdfast {
 
-// How data sets are opened.
+// How the data sets of a job are opened.
 struct DataOptions {
   // The user's own sources. Must outlive the data sets.
   const DatasetRegistry* registry = nullptr;
-  // Labels are not needed (Dataset::Options).
+  // Whether the examples may lack labels, because none are needed
+  // (Dataset::Options).
   bool unlabeled = false;
-  // The number of threads that parse.
+  // The number of threads that parse files.
   int threads = 1;
-  // Null: unpacked data are kept in memory.
+  // Where unpacked data are kept. Null: in memory.
   std::shared_ptr<const DataCache> cache;
 };
 
-// Opens `dataset`, one of those in `data`. Logs the progress, the memory that
-// it takes, and the rows that it skips. `purpose` is what its examples are used
-// for, such as "train". Errors: those of OpenDataset.
+// Opens `dataset`, one of the data sets of `data`. Logs the progress, the
+// memory that the data set takes, and the rows that are skipped. `purpose` says
+// what its examples are used for, such as "train". Errors: those of
+// OpenDataset.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
     const proto::Dataset& dataset, const proto::Data& data,
     const DataOptions& options, absl::string_view purpose);
 
-// Checks that a test set makes the ids of each field as the training set does:
-// otherwise the same cell would name one row in training and a different,
-// untrained one in evaluation. Fields of unknown origin pass.
-// Errors: INVALID_ARGUMENT with the field and both origins.
+// Checks that a test set makes the ids of each field in the same way as the
+// training set. Otherwise the same cell of a file would name one row of a table
+// in training and another, untrained row in evaluation. A field passes if it is
+// unknown how its ids are made.
+// Errors: INVALID_ARGUMENT with the field and the two ways.
 absl::Status CheckIdsAlike(const std::vector<IdField>& tested,
                            const std::vector<IdField>& trained);
 
@@ -55,9 +58,9 @@ class JobData {
 
   const Dataset& train_set() const { return *train_set_; }
 
-  // Opens the test set. Returns null if the job has none.
-  // Errors: those of OpenDataset; INVALID_ARGUMENT if its examples are not like
-  // those of the training set.
+  // Opens the test set. Returns null if the job has no test set.
+  // Errors: those of OpenDataset; INVALID_ARGUMENT if the examples of the test
+  // set are not like those of the training set.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenTestSet() const;
 
  private:
@@ -67,7 +70,8 @@ class JobData {
   proto::Data config_;
   DataOptions options_;
   std::unique_ptr<Dataset> train_set_;
-  // With a holdout: the examples held out of the training set.
+  // If the job has a holdout: the examples held out of the training set.
+  // Otherwise null.
   std::unique_ptr<SubsetDataset> held_out_;
 };
 

@@ -12,25 +12,27 @@
 
 namespace holdfast {
 
-// Fills in the fields that the data of `job` leave to be computed from the
+// Fills in those fields of the data of `job` that are computed from the
 // training set (common/data/computed_fields.h), so that all workers of the job,
-// and all checkpoints, have the same values.
+// and all its checkpoints, have the same values in them.
 //
 // Fields that are `computed` are computed once in the life of a job, by the
-// chief of a job that has not been declared yet. `declared`, called only if
-// there are such fields, returns the declared job, and waits until there is
-// one; it returns nullopt only to the chief of a job that has not begun. Each
-// worker lists the classes of images itself; the comparison of data digests
-// makes sure that the lists agree.
+// chief, before it declares the job; all others take them from the declared
+// job. `declared`, which is called only if there are such fields, waits until
+// the job is declared and returns the declared job; to the chief of a job that
+// has not been declared yet it returns nullopt. The classes of images are
+// listed by each worker itself; the comparison of data digests makes sure that
+// the lists agree.
 // Errors: those of `declared`, FillInComputedFields, CopyOpenFields and
-// FillInImageClasses; INVALID_ARGUMENT if there are too many values for a
-// declaration.
+// FillInImageClasses; INVALID_ARGUMENT if a declaration cannot hold so many
+// values.
 absl::Status ResolveJob(
     const std::function<absl::StatusOr<std::optional<proto::Job>>()>& declared,
     const DataOptions& reading, proto::Job* job);
 
-// The same for a process that is not a worker of the job: takes the fields from
-// `declared` or, for classes of images alone, from the training set.
+// Does the same for a process that is not a worker of the job: takes the fields
+// from `declared`, except for the classes of images, which `declared` may lack:
+// these are then listed from the training set.
 absl::Status ResolveFrom(const proto::Job& declared, proto::Job* job);
 
 }  // namespace holdfast

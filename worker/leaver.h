@@ -12,22 +12,24 @@
 
 namespace holdfast {
 
-// Leaves the cluster and ends the process when it is told to stop. Thread-safe.
+// Leaves the cluster and ends the process when the process is told to stop.
+// Thread-safe.
 class Leaver {
  public:
-  // Sets the cluster to leave. It must outlive the call of EndsByItself.
+  // Sets the cluster to leave, which must not be destroyed before EndsByItself
+  // has been called.
   void SetCluster(Cluster* cluster);
 
-  // Keeps the trace for the rest of this object's life, and makes sure that it
-  // is written.
+  // Keeps the trace for the rest of this object's life, makes sure that it is
+  // written to its file, and returns its tracer.
   Tracer* KeepTrace(std::unique_ptr<TraceFile> trace);
 
   // Notes that the process is ending by itself, with its own exit code.
   void EndsByItself();
 
-  // Leaves the cluster and ends the process with kExitRestart, unless it is
-  // ending by itself. Abandons whatever the training thread computes or waits
-  // for.
+  // Leaves the cluster and ends the process with kExitRestart, unless the
+  // process is ending by itself. Abandons whatever the training thread computes
+  // or waits for. `signal` is the reason, for the log.
   void Stop(const std::string& signal);
 
  private:

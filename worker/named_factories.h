@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-// Factories for the user's own parts that a worker binary is linked with, keyed
+// Factories for the user's own parts of a worker binary, such as models, keyed
 // by the names that job files use.
 //
 // Thread-compatible.
@@ -28,7 +28,7 @@ class NamedFactories {
   using Factory =
       std::function<absl::StatusOr<std::unique_ptr<Product>>(const Context&)>;
 
-  // Errors: ALREADY_EXISTS when the name is taken.
+  // Adds a factory. Errors: ALREADY_EXISTS when the name is taken.
   absl::Status Register(absl::string_view name, Factory factory) {
     const bool added =
         factories_.emplace(std::string(name), std::move(factory)).second;
@@ -37,8 +37,8 @@ class NamedFactories {
         absl::StrCat("a ", kind_, " is registered as \"", name, "\" already"));
   }
 
-  // Errors: NOT_FOUND, listing the registered names; those of the factory, with
-  // the name.
+  // Makes a product with the factory of this name. Errors: NOT_FOUND, listing
+  // the registered names; those of the factory, with `name` added.
   absl::StatusOr<std::unique_ptr<Product>> Create(
       absl::string_view name, const Context& context) const {
     const auto found = factories_.find(name);
@@ -63,8 +63,8 @@ class NamedFactories {
   }
 
  protected:
-  // For messages: `kind` is what a product is, and `example` is where to find
-  // one.
+  // Both arguments are for messages: `kind` says what a product is, and
+  // `example` names a folder with an example of one.
   NamedFactories(const char* kind, const char* example)
       : kind_(kind), example_(example) {}
 

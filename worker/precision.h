@@ -7,7 +7,7 @@
 
 namespace holdfast {
 
-// The precision that `job` wants the factors of products rounded to.
+// Returns the precision to which `job` wants the factors of products rounded.
 inline Precision PrecisionOf(const proto::Job& job) {
   if (job.precision().has_bfloat16()) return Precision::kBfloat16;
   if (job.precision().has_float16()) return Precision::kFloat16;

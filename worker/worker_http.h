@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a worker serves over HTTP: probes and metrics.
+// A worker's HTTP servers, for probes and metrics.
 #ifndef HOLDFAST_WORKER_WORKER_HTTP_H_
 #define HOLDFAST_WORKER_WORKER_HTTP_H_
 
@@ -24,13 +24,15 @@ namespace holdfast {
 // Tracks whether the worker takes part in its job. Thread-safe.
 class Readiness {
  public:
-  // Null: the worker has left.
+  // Sets the cluster that the worker takes part in. Null: the worker is in no
+  // cluster, or has left it.
   void SetCluster(const Cluster* cluster) {
     absl::MutexLock lock(&mutex_);
     cluster_ = cluster;
   }
 
-  // Errors: UNAVAILABLE.
+  // Returns OK if the worker takes part in its job. Errors: UNAVAILABLE
+  // otherwise.
   absl::Status Check() const;
 
  private:
@@ -42,7 +44,7 @@ class Readiness {
 // port's thread calls Text().
 class Scrape {
  public:
-  // `meter` must outlive it.
+  // `meter` must outlive the object.
   Scrape(const TaskId& task, const Device& device, const PhaseMeter* meter);
 
   std::string Text() const;
@@ -54,7 +56,7 @@ class Scrape {
   const GpuMonitor gpu_monitor_;
 };
 
-// A server is null if the flags do not ask for it.
+// The running servers. A server is null if the flags do not ask for it.
 struct HttpServers {
   std::unique_ptr<HttpServer> probes;
   std::unique_ptr<HttpServer> status;
@@ -62,12 +64,14 @@ struct HttpServers {
 
 struct HttpOptions {
   TaskId task;
-  // From --http_port and --status_port.
+  // The options from --http_port (probes) and --status_port (status). Absent:
+  // the flag is not set.
   std::optional<HttpServer::Options> probes;
   std::optional<HttpServer::Options> status;
 };
 
-// `readiness` and `scrape` must outlive the servers.
+// Starts the servers that `options` ask for. `readiness` and `scrape` must
+// outlive the servers.
 // Errors: those of HttpServer::Start, with the name of the flag.
 absl::Status StartHttp(const HttpOptions& options, const Readiness& readiness,
                        const Scrape& scrape, HttpServers* servers);

@@ -358,12 +358,13 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   return std::move(job);
 }
 
-// Data and model: everything that a worker has before it connects.
+// The data and the model: everything that a worker has before it connects to
+// the cluster.
 struct Workshop {
   std::optional<JobData> data;
   // Absent if examples are not changed.
   std::optional<ImageAugmenter> augmenter;
-  // Null if the job has none, and for a worker that does not evaluate.
+  // The test set. Null if the job has none, or if the worker does not evaluate.
   std::unique_ptr<Dataset> test_set;
   // Indexed by replica. The first, which reads the others' memory, is destroyed
   // first.
@@ -407,7 +408,7 @@ absl::Status MakeBackends(const Config& config, Workshop* workshop) {
   return make(config.device.places.front(), &workshop->evaluation_backend);
 }
 
-// A model for the examples and labels of `data`.
+// Creates a model for the examples and labels of `data`.
 absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
                        const Dataset& data,
                        const std::vector<Backend*>& backends,
@@ -421,7 +422,8 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
     *model = *std::move(made);
     return absl::OkStatus();
   }
-  // If the model would accept fewer classes, a label may be wrong.
+  // If the model would also accept fewer classes, a label in the data may be
+  // wrong.
   ExampleSpec any_classes = data.spec();
   any_classes.num_classes.reset();
   if (data.GreatestLabelPlace().empty() || !make(any_classes).ok()) {
@@ -559,8 +561,8 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   return options;
 }
 
-// The step, or ticket, that the worker is at, and since when: for the watchdog.
-// Thread-safe.
+// The step or ticket on which the worker works, and since when, for the
+// watchdog. Thread-safe.
 class StepInHand {
  public:
   void Begin(GlobalStep step) {
@@ -568,7 +570,7 @@ class StepInHand {
     step_ = step;
     since_ = SteadyNow();
   }
-  // The step was abandoned, because the job was rolled back.
+  // Notes that the step was abandoned, because the job was rolled back.
   void Drop() {
     absl::MutexLock lock(&mutex_);
     step_.reset();

@@ -19,12 +19,13 @@ struct Registries {
 
 // What a program can add to the training loop.
 struct WorkerHooks {
-  // Called by the training thread before each step; in asynchronous jobs before
-  // each ticket, with its number. `seed` is the job's.
+  // Called by the training thread before each step. In asynchronous jobs it is
+  // called before each ticket, and `step` is the ticket's number. `seed` is the
+  // job's.
   std::function<void(uint64_t seed, uint32_t replica, GlobalStep step)>
       before_step;
-  // Called before each example that is read for a batch, by the threads that
-  // make batches.
+  // Called before each example is read for a batch, by the threads that make
+  // batches.
   std::function<void()> before_example;
 };
 
@@ -38,14 +39,14 @@ struct WorkerHooks {
 //      workers already there.
 //   4. Trains (client/failure.h) and leaves.
 //
-// SIGTERM and SIGINT make it step down: another worker, or a restarted one, may
-// take its place.
+// SIGTERM and SIGINT make the worker step down: another worker, or a restarted
+// one, may take its place.
 //
 // Returns the exit code of the process (common/process/daemon.h): kExitDone;
-// kExitFailed with the reason in the log; kExitUsage with what is wrong with
-// the flags or the job file in the log; or kExitRestart when it was told to
-// stop, was fenced, or could not reach a ps or the coordinator (IsWorkersOwn in
-// client/failure.h).
+// kExitFailed, with the reason in the log; kExitUsage, when the log says what
+// is wrong with the flags or the job file; or kExitRestart, when the worker was
+// told to stop, was fenced, or could not reach a ps or the coordinator
+// (IsWorkersOwn in client/failure.h).
 int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks = {});
 

@@ -252,7 +252,8 @@ Error Connection::Declare(const std::string& text,
       [this](Cluster* cluster, Nothing*) { return DeclareTo(cluster); },
       &nothing);
   if (error.kind == HOLDFAST_INVALID || error.kind == HOLDFAST_REFUSED) {
-    // The caller may declare something better.
+    // Forgets the declaration, so that the caller may correct it and declare it
+    // again.
     own_.Withdraw();
   }
   return error;
@@ -262,12 +263,13 @@ absl::Status Connection::DeclareTo(Cluster* cluster) const {
   if (!is_chief()) return absl::OkStatus();
   const absl::Status status =
       cluster->Declare(own_.declaration(), StartDeadline());
-  // A restarted chief may have made other first values; any other difference is
-  // found by CheckStanding.
+  // A chief that was restarted may give other first values than before, which
+  // are ignored. CheckStanding finds any other difference.
   if (absl::IsAlreadyExists(status) && own_.first_values() != nullptr) {
     return absl::OkStatus();
   }
-  // There is nothing left to declare, as the next wait reports.
+  // The job has ended, so there is nothing left to declare. AwaitVariables
+  // reports the end.
   if (IsEndOf(*cluster, status)) return absl::OkStatus();
   return status;
 }
@@ -314,7 +316,8 @@ std::shared_ptr<const Declared> Connection::declared() const {
 }
 
 int32_t Connection::ExitCodeWithoutValues() const {
-  // Starting again would find no more of a job that had already finished.
+  // A restarted worker could not read the values of a job that had already
+  // finished, either.
   return finished_before_ && !is_client() ? kExitDone : kExitFailed;
 }
 

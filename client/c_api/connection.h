@@ -46,7 +46,7 @@ class Loop;
 class Connection {
  public:
   explicit Connection(Place place);
-  // Closes.
+  // Calls Close.
   ~Connection();
 
   // Starts a trace, if one is requested. Must be called before Start.
@@ -74,7 +74,7 @@ class Connection {
   Error ReportEvaluation(const proto::EvaluationResult& result,
                          const std::optional<proto::CheckpointName>& checkpoint,
                          absl::Time until);
-  // `*checkpoint` becomes nullopt if there is none left.
+  // Sets `*checkpoint` to nullopt if no checkpoint is left.
   Error NextEvaluation(absl::Time until,
                        std::optional<proto::CheckpointName>* checkpoint);
   Error Leave(const std::string& reason, absl::Time until);
@@ -96,7 +96,8 @@ class Connection {
   static Error StartLoop(const std::shared_ptr<Connection>& self, bool strict,
                          std::vector<absl::Span<float>> memory,
                          std::shared_ptr<Loop>* loop);
-  // From now on the share of input in the training time is reported.
+  // Makes the worker's reports include the share of its training time that it
+  // waits for input.
   void TellsOfInput() { tells_of_input_ = true; }
   // Reads all values, of at least step `min_step`, and the rows `uses`, in the
   // background. `rows` becomes the request for these rows.
@@ -105,18 +106,18 @@ class Connection {
                   client::RowRequest* rows, std::shared_ptr<Parameters> into,
                   std::shared_ptr<BackgroundCalls::Call>* call);
 
-  // OfCall: the error of a call that has ended. NotYet: the error of one that
-  // has not, with what it waits for.
+  // OfCall converts the error of a call that has ended. NotYet returns the
+  // error of a call that has not ended, which says what the call waits for.
   Error OfCall(const absl::Status& status) const;
   Error NotYet() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Calls `done` repeatedly, with times not too far ahead, until it returns
+  // Calls `done` repeatedly, with deadlines not too far ahead, until it returns
   // true, and then returns true. Returns false at `until`, or once `given_up`
   // is set.
   static bool Wait(absl::Time until, const std::atomic<bool>& given_up,
                    absl::FunctionRef<bool(absl::Time)> done);
 
  private:
-  // A call and the place for its result.
+  // A call in the background, and the object to which it writes its result.
   template <typename Result>
   struct Pending {
     std::shared_ptr<BackgroundCalls::Call> call;
@@ -124,8 +125,8 @@ class Connection {
   };
   struct Nothing {};
 
-  // Starts `function`, unless `*pending` is in progress, and waits for it.
-  // Returns its error, or TIMED_OUT.
+  // Starts `function` in the background, unless the call of `*pending` is in
+  // progress, and waits for it. Returns the error of `function`, or TIMED_OUT.
   template <typename Result>
   Error Await(Pending<Result>* pending, absl::Time until,
               std::function<absl::Status(Cluster*, Result*)> function,
@@ -134,14 +135,14 @@ class Connection {
 
   // INVALID before the cluster is connected, and after leaving it.
   Error CheckConnected() const;
-  // Null before it is connected and after it is closed.
+  // Returns the cluster; null before it is connected and after it is closed.
   std::shared_ptr<Cluster> cluster() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Null once the cluster is closed.
+  // Starts a call in the background. Returns null once the cluster is closed.
   std::shared_ptr<BackgroundCalls::Call> Begin(
       std::function<absl::Status()> function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // These run in the background.
+  // The following functions run in the background.
   absl::Status Connect();
   absl::Status DeclareTo(Cluster* cluster) const;
   absl::Status AwaitVariablesOf(Cluster* cluster) const;
@@ -149,20 +150,21 @@ class Connection {
   absl::Status Pull(Cluster* cluster, GlobalStep min_step,
                     Parameters* into) const;
 
-  // Deadlines of calls that wait for the start, for a step, or for an answer.
+  // Each returns the deadline of a call that begins now and waits for the job's
+  // start, for a step, or for an answer.
   absl::Time StartDeadline() const;
   absl::Time StepDeadline() const;
   absl::Time AnswerDeadline() const;
 
   const Place place_;
   const SteadyClock clock_;
-  // Records everything below.
+  // The trace of this process, in which the members below record.
   std::unique_ptr<TraceFile> trace_;
-  // For traces of the whole cluster.
+  // Records this process while a trace of the whole cluster is being taken.
   Tracer cluster_tracer_{
       {.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   PhaseMeter meter_{&clock_, &cluster_tracer_};
-  // The caller's program reports when it waits for input.
+  // Whether the caller's program reports when it waits for input.
   std::atomic<bool> tells_of_input_{false};
   std::atomic<bool> closing_{false};
 
@@ -188,7 +190,8 @@ class Connection {
       ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> leaving_ ABSL_GUARDED_BY(mutex_);
 
-  // There is at most one; Drop is called before it is destroyed.
+  // The loop, of which there is at most one. Loop::Drop is called before the
+  // cluster is destroyed.
   std::weak_ptr<Loop> loop_ ABSL_GUARDED_BY(mutex_);
 
   // Null once the cluster is closed.

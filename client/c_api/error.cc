@@ -94,7 +94,8 @@ Error OfCluster(const absl::Status& status, const Cluster& cluster) {
     case Failure::kJobStopped:
       return WithMessage(HOLDFAST_STOPPED, status);
     case Failure::kUnavailable:
-      // A wait that timed out is the job's own fault.
+      // If a task cannot be reached, a restart of this worker may help. If a
+      // wait timed out, it cannot.
       return Error(
           HOLDFAST_UNAVAILABLE, std::string(status.message()),
           IsWorkersOwn(status, cluster.state()) ? kExitRestart : kExitFailed);

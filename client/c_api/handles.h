@@ -24,9 +24,10 @@ class Handles {
   static bool IsForkedChild();
 
   static void* Add(Kind kind, std::shared_ptr<void> object);
-  // Null: there is no such handle.
+  // Returns the object of a handle; null if there is no such handle of this
+  // kind.
   static std::shared_ptr<void> Find(Kind kind, const void* handle);
-  // The same, and removes the handle.
+  // Returns what Find returns, and removes the handle.
   static std::shared_ptr<void> Remove(Kind kind, const void* handle);
 };
 

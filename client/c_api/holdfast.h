@@ -121,7 +121,8 @@ typedef enum holdfast_kind {
 } holdfast_kind;
 
 HOLDFAST_EXPORT int32_t holdfast_error_kind(const holdfast_error* error);
-/* One or more lines. Valid until the error is freed. "" for NULL. */
+/* The message, of one or more lines. Valid until the error is freed. "" for
+ * NULL. */
 HOLDFAST_EXPORT const char* holdfast_error_message(const holdfast_error* error);
 /* The first task that the message names, such as "/job:ps/task:1"; "" if none.
  * Valid until the error is freed. */
@@ -276,10 +277,11 @@ typedef struct holdfast_variable {
   size_t elements;
   /* 1: pushes carry its gradient (or, for a moving average, its value). */
   int32_t trainable;
-  /* 1: it is a moving average over steps, like the statistics of batch norm. */
+  /* 1: the variable is a moving average over steps, like the statistics of
+   * batch norm. */
   int32_t moving_average;
-  /* The values, if it came from a holdfast_values; NULL otherwise. Valid until
-   * that is freed. */
+  /* The values, if the variable was returned by holdfast_values_get_variable;
+   * NULL otherwise. Valid until the holdfast_values is freed. */
   const float* data;
 } holdfast_variable;
 
@@ -359,12 +361,14 @@ typedef struct holdfast_evaluation {
   /* 1: the job is done, and no checkpoint is left. Nothing else is set. */
   int32_t done;
   uint32_t reserved_word;
-  /* The generation of the job in which it was taken. */
+  /* The generation of the job in which the checkpoint was taken. */
   uint64_t generation;
-  /* The step that it holds; asynchronous: the number of pushes. */
+  /* The step of the values in the checkpoint; in asynchronous jobs, the number
+   * of pushes applied. */
   uint64_t step;
-  /* The name of its folder in the checkpoint directory of the ps, where
-   * holdfast_load_checkpoint reads it: "g0001-step00001000". */
+  /* The name of the checkpoint's folder in the checkpoint directory of the ps,
+   * such as "g0001-step00001000". holdfast_load_checkpoint reads that
+   * folder. */
   char name[64];
   uint64_t reserved[4];
 } holdfast_evaluation;
@@ -431,7 +435,7 @@ typedef struct holdfast_turn {
   /* The batch of the training stream to compute the gradient of, regardless of
    * who computes it and when: the ticket's batch, or step x seats + seat. */
   uint64_t batch;
-  /* Synchronous: the step. Asynchronous: the step of the newest of the
+  /* In synchronous jobs, the step. In asynchronous jobs, the step of the newest
    * values. */
   uint64_t step;
   /* The seat in the step; only in synchronous jobs whose examples are assigned
@@ -465,14 +469,15 @@ HOLDFAST_EXPORT int32_t holdfast_loop_start(holdfast_cluster* cluster,
                                             holdfast_loop** loop,
                                             holdfast_error** error);
 
-/* The same for a loop that writes the values of variable i to memory[i], if
- * that is not NULL, instead of to either set: holdfast_loop_values returns that
- * address, and no copy is made. elements[i] must then be the variable's size;
- * `count` must be the number of variables. The library writes to the memory
- * from holdfast_loop_contribute or holdfast_loop_push until holdfast_loop_next
- * returns a turn; during a turn the caller may change it. The memory must stay
- * valid until the loop is freed or the cluster is closed; after an error of
- * holdfast_loop_next its content is unspecified. */
+/* Like holdfast_loop_start, but the loop writes the values of variable i to
+ * memory[i], if that is not NULL, instead of to its own memory sets.
+ * holdfast_loop_values then returns memory[i], and no copy is made. elements[i]
+ * must be the variable's size; `count` must be the number of variables. The
+ * library writes to the memory from holdfast_loop_contribute or
+ * holdfast_loop_push until holdfast_loop_next returns a turn; during a turn the
+ * caller may change it. The memory must stay valid until the loop is freed or
+ * the cluster is closed; after an error of holdfast_loop_next its content is
+ * unspecified. */
 HOLDFAST_EXPORT int32_t holdfast_loop_start_in(
     holdfast_cluster* cluster, float* const* memory, const size_t* elements,
     size_t count, const holdfast_option* options, size_t num_options,
@@ -553,15 +558,16 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                                           holdfast_error** error);
 
 /* Copies the values of rows[i], [count, row_length] in the order of its ids, to
- * into[i]; elements[i] must be their number, and a table may appear only once.
- * A row that no step has changed has its first values. All rows come from one
- * pull. In a synchronous job they have version turn.step, or a newer one if the
- * step has closed meanwhile: then the turn's push is STALE. In an asynchronous
- * job they are the newest. When the loop is done, they are the final ones.
+ * into[i]; elements[i] must be the number of these values, and a table may
+ * appear only once. A row that no step has changed has its first values. All
+ * rows come from one pull. In a synchronous job they have version turn.step, or
+ * a newer one if the step has closed meanwhile: then the turn's push is STALE.
+ * In an asynchronous job they are the newest rows. When the loop is done, they
+ * are the final rows.
  *
  * Rows that were requested by holdfast_loop_want_rows are already available;
- * all others take a call to the ps, one for all `rows`. After TIMED_OUT, call
- * again with the same rows to continue to wait.
+ * all others take a call to the ps, one for all `rows`. After TIMED_OUT,
+ * another call with the same rows resumes the wait.
  *
  * Errors: INVALID, naming the table, which changes nothing; UNAVAILABLE if the
  * loop is done and the values could not be read. Any other error than
@@ -598,10 +604,11 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add_rows(holdfast_loop* loop,
                                                size_t elements,
                                                holdfast_error** error);
 
-/* The factor that the declaration's clipping.global_norm asks for, or 1. */
+/* Stands for the factor that the declaration's clipping.global_norm requires,
+ * or 1 if the declaration has none. */
 #define HOLDFAST_CLIP_AS_DECLARED (-1.0f)
-/* An unknown loss: the push is left out of the job's train_loss. The lowest
- * finite double. */
+/* Stands for an unknown loss: the push is then left out of the job's
+ * train_loss. This is the lowest finite double. */
 #define HOLDFAST_LOSS_UNKNOWN (-1.7976931348623157e308)
 
 /* Ends the turn: the gradient counts as the mean over `examples` examples,
@@ -614,7 +621,7 @@ HOLDFAST_EXPORT int32_t holdfast_loop_contribute(holdfast_loop* loop,
                                                  float clip_factor,
                                                  holdfast_error** error);
 
-/* holdfast_loop_add for each gradients[i] that is not NULL, then
+/* Calls holdfast_loop_add for each gradients[i] that is not NULL, and then
  * holdfast_loop_contribute. */
 HOLDFAST_EXPORT int32_t holdfast_loop_push(holdfast_loop* loop,
                                            const float* const* gradients,
@@ -626,9 +633,9 @@ HOLDFAST_EXPORT int32_t holdfast_loop_push(holdfast_loop* loop,
 typedef enum holdfast_verdict {
   HOLDFAST_NO_VERDICT = 0,
   HOLDFAST_ACCEPTED = 1,
-  /* Its step closed without it. */
+  /* The push's step closed without the push. */
   HOLDFAST_STALE = 2,
-  /* Another push fills its seat. */
+  /* Another push fills the push's seat. */
   HOLDFAST_DUPLICATE = 3
 } holdfast_verdict;
 
@@ -637,8 +644,9 @@ typedef struct holdfast_outcome {
   /* The last known verdict (holdfast_verdict). */
   int32_t verdict;
   uint32_t reserved_word;
-  /* The staleness of that push; asynchronous: the number of pushes applied
-   * between the values that it was computed on and itself. */
+  /* The staleness of the push with that verdict: in asynchronous jobs, the
+   * number of pushes that were applied between the values on which its gradient
+   * was computed and the push itself. */
   uint64_t staleness;
   uint64_t accepted;
   uint64_t stale;
@@ -667,8 +675,8 @@ HOLDFAST_EXPORT int32_t holdfast_pull(holdfast_cluster* cluster,
                                       uint64_t min_step,
                                       holdfast_values** values,
                                       holdfast_error** error);
-/* The same, with rows of tables of the same version. A table may appear only
- * once; the ids are copied. */
+/* Like holdfast_pull, but also reads rows of tables, of the same version. A
+ * table may appear only once; the ids are copied. */
 HOLDFAST_EXPORT int32_t holdfast_pull_rows(
     holdfast_cluster* cluster, uint64_t min_step, const holdfast_rows* rows,
     size_t count, holdfast_values** values, holdfast_error** error);
@@ -694,7 +702,8 @@ HOLDFAST_EXPORT int32_t holdfast_values_get_variable(
     holdfast_values* values, size_t index, holdfast_variable* variable,
     holdfast_error** error);
 /* For values from holdfast_pull_rows: copies the values of rows[index], [count,
- * row_length] in the order of its ids; `elements` must be their number. */
+ * row_length] in the order of its ids, to `into`; `elements` must be the number
+ * of these values. */
 HOLDFAST_EXPORT int32_t holdfast_values_get_rows(holdfast_values* values,
                                                  size_t index, float* into,
                                                  size_t elements,
@@ -717,20 +726,21 @@ HOLDFAST_EXPORT int32_t holdfast_batch_examples(
     uint64_t seed, int64_t num_examples, int64_t batch_size, uint64_t batch,
     int64_t* examples, holdfast_error** error);
 
-/* How the examples of an epoch are shuffled; `shuffle` in a job file. */
+/* How the examples of an epoch are shuffled: the values of `shuffle` in a job
+ * file. */
 typedef enum holdfast_shuffle {
   /* Random; the order of holdfast_batch_examples. */
   HOLDFAST_SHUFFLE_FULL = 0,
   /* Ranges of shuffle_block examples in random order, and random order within
    * each range, so that reads stay within a range for a while. */
   HOLDFAST_SHUFFLE_BLOCKS = 1,
-  /* The order of the data. */
+  /* No shuffling: the examples keep the order of the data. */
   HOLDFAST_SHUFFLE_NONE = 2
 } holdfast_shuffle;
 
-/* Like holdfast_batch_examples, with a choice of order. shuffle_block: for
- * HOLDFAST_SHUFFLE_BLOCKS only; at least 1, or 0 for 4096, the default of job
- * files. */
+/* Like holdfast_batch_examples, but in the order that `shuffle`
+ * (holdfast_shuffle) selects. shuffle_block: for HOLDFAST_SHUFFLE_BLOCKS only;
+ * at least 1, or 0 for 4096, the default of job files. */
 HOLDFAST_EXPORT int32_t holdfast_batch_examples_shuffled(
     uint64_t seed, int32_t shuffle, int64_t shuffle_block, int64_t num_examples,
     int64_t batch_size, uint64_t batch, int64_t* examples,

@@ -36,7 +36,8 @@ class Loop {
 
   Error Next(absl::Time until, holdfast_turn* turn);
   Error Values(absl::Span<const float*> values);
-  // `data`: filled in as by Values; may be empty.
+  // Sets `*values` to the turn's values. `data` is filled in as by Values,
+  // unless it is empty.
   Error TakeValues(absl::Span<const float*> data,
                    std::shared_ptr<c_api::Values>* values);
   Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
@@ -57,24 +58,28 @@ class Loop {
 
  private:
   Error CheckCount(size_t count) const;
-  // The error if the values could not be read.
+  // Returns the error of a loop that is done, whose values could not be read
+  // because of `why`.
   Error NoValues(const absl::Status& why) const;
   Error AddLocked(size_t variable, absl::Span<const float> gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Traces the turn's computation, which ends when the turn is contributed to.
+  // Adds the turn's computation to the trace. Called when the turn is
+  // contributed, which ends the computation.
   void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Traces the wait for input, if there is one, which ends here.
+  // Adds the wait for input to the trace, if there is one. The wait ends with
+  // this call.
   void TraceInput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Connection> connection_;
   Tracer* const tracer_;
   std::atomic<bool> given_up_{false};
   absl::Mutex mutex_;
-  // With a tracer: when the turn was handed out, or contributed to.
+  // Set if there is a tracer: when the turn was handed out or, after that,
+  // contributed.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
   uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
-  // With a tracer: when the caller began to wait for its input.
+  // Set if there is a tracer: when the caller began to wait for its input.
   std::optional<absl::Time> input_since_ ABSL_GUARDED_BY(mutex_);
   // Null once the cluster is closed.
   std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);

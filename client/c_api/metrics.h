@@ -9,7 +9,8 @@
 
 namespace holdfast::c_api {
 
-// Converts named figures to fields of the result, or to its other metrics.
+// Converts named figures to an EvaluationResult: to its fields for the figures
+// that it knows, and to its other metrics for the rest.
 // Errors: INVALID_ARGUMENT for a name that is NULL, empty or given twice, or if
 // there is no loss.
 absl::StatusOr<proto::EvaluationResult> ReadMetrics(

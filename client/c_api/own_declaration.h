@@ -43,14 +43,16 @@ class OwnDeclaration {
     return text_.has_value();
   }
 
-  // Checks that the job's declaration is what was taken, if anything was.
+  // Checks that `standing`, the job's declaration, is the declaration that was
+  // taken, if one was taken.
   // Errors: ALREADY_EXISTS, with the first difference.
   absl::Status CheckStanding(const proto::Declaration& standing) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The declaration, with the digests of the first values; empty before Take.
   const proto::Declaration& declaration() const { return declaration_; }
-  // Null if none are given. The values live as long as this object.
+  // Returns the chief's first values; null if none were given. The values live
+  // as long as this object.
   FirstValues first_values() const;
 
  private:
@@ -63,7 +65,7 @@ class OwnDeclaration {
 
   mutable absl::Mutex mutex_;
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
-  // Set with the text.
+  // Set when text_ is.
   proto::Declaration declaration_;
   // Indexed by variable; empty if there are none.
   std::vector<std::vector<float>> first_values_;

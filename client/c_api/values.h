@@ -24,21 +24,21 @@ namespace holdfast::c_api {
 
 class Connection;
 
-// The object behind the handle of all values of a model.
+// The object behind a handle on the values of all variables.
 class Values {
  public:
-  // The values of a pull that is in progress.
+  // Makes the object for the values of a pull that is in progress.
   Values(std::shared_ptr<Connection> connection,
          std::shared_ptr<const Parameters> values, client::RowRequest rows,
          std::shared_ptr<BackgroundCalls::Call> call);
-  // Values that are available.
+  // Makes the object for values that are already available.
   Values(std::shared_ptr<const Declared> declared,
          std::shared_ptr<const Parameters> values);
 
   void GiveUp() { given_up_ = true; }
 
   Error Await(absl::Time until);
-  // INVALID before Await has succeeded.
+  // Returns INVALID if Await has not succeeded.
   Error Check() const;
   // The following require that Await has succeeded.
   uint64_t step() const { return values_->version.value(); }

@@ -20,7 +20,8 @@ struct VariableFacts {
   explicit VariableFacts(const proto::Variable& variable);
   // `data`: may be null.
   void CopyTo(const float* data, holdfast_variable* variable) const;
-  // INVALID, naming the variable, unless it has this many elements.
+  // Returns INVALID, naming the variable, unless the variable has `elements`
+  // elements.
   Error CheckElements(size_t elements) const;
 
   std::string name;

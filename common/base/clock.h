@@ -26,8 +26,8 @@ inline absl::Time SteadyNow() {
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// The date, which may be set at any time: for names, for output that people
-// read, for files and certificates. No wait depends on it.
+// The date and time of day, which may be set at any time. Used for names, for
+// output that people read, for files and certificates; no wait depends on it.
 inline absl::Time DateNow() { return absl::Now(); }
 
 // The source of the time, so that a test can control it. Thread-safe.

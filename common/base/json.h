@@ -11,11 +11,11 @@
 
 namespace holdfast {
 
-// The message on one line, without a line break: fields under their names in
-// the .proto, including those with default values, so that a reader finds every
-// field; optional fields and messages that are not set are left out. As in
-// protobuf's JSON mapping, 64-bit integers are strings, and non-finite numbers
-// are "NaN" and "Infinity".
+// Returns `message` as JSON on one line, without a line break at its end.
+// Fields have their names in the .proto. Those with default values are
+// included, so that a reader finds every field; optional fields and messages
+// that are not set are left out. As in protobuf's JSON mapping, 64-bit integers
+// are strings, and non-finite numbers are "NaN" and "Infinity".
 std::string ToJson(const google::protobuf::Message& message);
 
 // `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD,

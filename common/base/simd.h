@@ -23,7 +23,7 @@ enum class Simd { kPlain, kAvx2, kAvx512 };
 
 // The kinds that this CPU supports: kPlain first, the widest last.
 absl::Span<const Simd> SupportedSimd();
-// The widest of them.
+// The widest kind that this CPU supports.
 Simd BestSimd();
 
 const char* SimdName(Simd simd);
@@ -36,7 +36,7 @@ __attribute__((target("avx2"))) void RunAvx2(Loop loop) {
   loop();
 }
 
-// By default, GCC prefers vectors of half this width.
+// By default, GCC prefers vectors of half of AVX-512's width.
 template <typename Loop>
 #if defined(__clang__)
 __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq")))
@@ -76,7 +76,8 @@ inline constexpr size_t kStreamElements = 128;
 
 // Copies `from` [kStreamElements], aligned to 16 bytes, to `to`, aligned to a
 // cache line, bypassing the caches: the destination is not fetched first, and
-// no cached data are evicted. Other threads see the copy after FinishStreams.
+// no cached data are evicted. Another thread may rely on the copy only after
+// this thread has called FinishStreams.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void StreamOut(const float* from,
                                                    float* to) {
 #if defined(__x86_64__)

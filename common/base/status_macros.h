@@ -23,8 +23,8 @@
   } while (false)
 
 // Evaluates the expression, an absl::StatusOr, and returns its status unless
-// that is OK; otherwise moves the value to `lhs`: a variable, or the
-// declaration of one (in parentheses where it has a comma).
+// the status is OK; otherwise moves the value to `lhs`: a variable, or the
+// declaration of one (in parentheses if the declaration has a comma).
 #define HOLDFAST_ASSIGN_OR_RETURN(lhs, ...)                            \
   HOLDFAST_ASSIGN_OR_RETURN_IMPL(                                      \
       HOLDFAST_STATUS_MACROS_NAME(holdfast_status_or_, __LINE__), lhs, \

@@ -40,8 +40,9 @@ class Strand {
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Like Post, but for tasks that take no longer than waking the strand's own
-  // thread: if the strand is idle, the calling thread runs `task` before it
-  // returns, and also the tasks that other threads pass to RunOrPost meanwhile.
+  // thread: if the strand is idle, the calling thread itself runs `task`, and
+  // also the tasks that other threads pass to RunOrPost meanwhile, before
+  // RunOrPost returns.
   void RunOrPost(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // From now on, runs `tick` between tasks whenever `period` has passed since
@@ -75,9 +76,9 @@ class Strand {
 
   absl::Mutex mutex_;
   std::deque<Item> tasks_ ABSL_GUARDED_BY(mutex_);
-  // The strand's own thread is running tasks.
+  // Whether the strand's own thread is running tasks.
   bool at_work_ ABSL_GUARDED_BY(mutex_) = false;
-  // Another thread is running tasks, in RunOrPost.
+  // Whether another thread is running tasks, in RunOrPost.
   bool lent_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

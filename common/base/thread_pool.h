@@ -51,7 +51,8 @@ class ThreadPool {
   absl::Mutex mutex_;
   absl::CondVar begun_;
   absl::CondVar helped_;
-  // The loop that helpers may join. As far as is known, it has work left.
+  // The loop that helpers may join; null if there is none, or if a thread has
+  // found that no work is left in it.
   Loop* open_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

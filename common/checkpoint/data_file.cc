@@ -111,7 +111,8 @@ class Reader final : public CheckpointReader {
         absl::StrCat(own().folder(), ": holds no table \"", table, "\""));
   }
 
-  // Opens the checkpoint that precedes the last one of the line.
+  // Opens checkpoint `name`, which must be the predecessor of the last one in
+  // line_, and appends it to line_.
   absl::Status AddToLine(const proto::CheckpointName& name, Files files) {
     HOLDFAST_ASSIGN_OR_RETURN(auto opened,
                               StoredCheckpoint::Open(directory_, name, files));
@@ -119,7 +120,7 @@ class Reader final : public CheckpointReader {
     return absl::OkStatus();
   }
 
-  // The same for a checkpoint of the chain, which must exist.
+  // Like AddToLine, for a checkpoint of the chain, which must exist.
   absl::Status AddLink(const proto::CheckpointName& name) {
     const proto::Manifest& after = line_.back().checkpoint->manifest();
     if (FolderName(after.previous()) != FolderName(name)) {
@@ -147,8 +148,8 @@ class Reader final : public CheckpointReader {
     return links;
   }
 
-  // The checkpoints of the line whose steps are above `since_step`, newest
-  // first.
+  // The checkpoints whose steps are above `since_step`, from this one back,
+  // newest first. Opens those that are not in line_ yet.
   absl::StatusOr<std::vector<TableChain::Link>> LineSince(
       absl::string_view table, BucketRange buckets, uint64_t since_step) {
     const uint64_t step = manifest().name().step();
@@ -186,8 +187,8 @@ class Reader final : public CheckpointReader {
   }
 
   const CheckpointDirectory directory_;
-  // The checkpoint, those of its chain, and the earlier ones that were needed,
-  // newest first.
+  // The checkpoint, the checkpoints of its chain, and the earlier ones that
+  // LineSince has opened, newest first.
   std::vector<Member> line_;
   std::map<std::string, TableChain, std::less<>> tables_;
 };

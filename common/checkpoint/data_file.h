@@ -21,8 +21,9 @@
 
 namespace holdfast {
 
-// Bytes of a block, which has its own checksum. Larger blocks make readers of
-// small ranges read more; smaller ones make the index longer.
+// The size in bytes of a block, the unit that has its own checksum. Larger
+// blocks make readers of small ranges read more; smaller ones make the index
+// longer.
 inline constexpr uint64_t kCheckpointBlockBytes = uint64_t{1} << 20;
 
 // Writes one ps's share of a checkpoint: extents, then their index
@@ -51,7 +52,7 @@ class DataFileWriter {
     // Values and slots.
     uint32_t floats_per_row = 0;
     BucketRange buckets;
-    // As in proto::StoredRows.
+    // The fields `since` and `changes` of proto::StoredRows.
     std::optional<uint64_t> since;
     bool changes = false;
   };
@@ -63,21 +64,21 @@ class DataFileWriter {
   virtual absl::Status AppendBucket(const StoredBucket& contents,
                                     absl::string_view bytes) = 0;
 
-  // Writes the index, syncs and renames.
-  // Errors: also INTERNAL when an extent has fewer elements or buckets than it
-  // was begun with.
+  // Writes the index, syncs the file, and gives it its name.
+  // Errors: also INTERNAL when an extent was given fewer elements or buckets
+  // than Begin or BeginRows announced.
   virtual absl::StatusOr<proto::DataFile> Finish() = 0;
 };
 
 // A row of a table, or a candidate, in a checkpoint.
 struct StoredRow {
   uint32_t bucket;
-  // A candidate has no floats.
+  // Whether this is a candidate, which has no floats.
   bool is_candidate;
   uint64_t id;
   uint64_t step;
   uint32_t count;
-  // Values and slots. Valid only during the visit.
+  // The row's values and slots. Valid only until VisitRow returns.
   absl::Span<const float> floats;
 };
 
@@ -100,28 +101,29 @@ class CheckpointReader {
   // Errors: those of CheckpointDirectory::ReadManifest; DATA_LOSS also when an
   // index is not the one that the manifest refers to; when extents overlap, or
   // do not cover a declared variable or all buckets of a declared table; when a
-  // checkpoint of the chain is missing, damaged, or of another line; and when
-  // no checkpoint of the chain has all rows of a bucket.
+  // checkpoint of the chain is missing, damaged, or not the one that its
+  // successor names as the previous one; and when no checkpoint of the chain
+  // has all rows of a bucket.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const CheckpointDirectory& directory, const proto::CheckpointName& name);
-  // The same, given the path of the checkpoint's folder.
+  // Like Open, but takes the path of the checkpoint's folder.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenFolder(
       const std::string& folder, FileSystem* file_system);
   virtual ~CheckpointReader() = default;
 
   virtual const proto::Manifest& manifest() const = 0;
-  // The variable's declaration, or null.
+  // The variable's declaration, or null if the checkpoint has no such variable.
   virtual const proto::Variable* FindVariable(absl::string_view name) const = 0;
   // The number of stored slots of a declared variable.
   virtual uint32_t num_slots(absl::string_view variable) const = 0;
-  // Reads the elements from `begin` on that fill `into`, of the values (slot 0)
-  // or of slot `slot` - 1; every block read is verified.
-  // Errors: NOT_FOUND when they are not stored; DATA_LOSS; those of the file
-  // system.
+  // Fills `into` with elements, from `begin` on, of the variable's values (slot
+  // 0) or of its slot `slot` - 1. Verifies every block that it reads.
+  // Errors: NOT_FOUND when the elements are not stored; DATA_LOSS; those of the
+  // file system.
   virtual absl::Status Read(absl::string_view variable, uint32_t slot,
                             uint64_t begin, absl::Span<float> into) = 0;
 
-  // The table's declaration, or null.
+  // The table's declaration, or null if the checkpoint has no such table.
   virtual const proto::EmbeddingTable* FindTable(
       absl::string_view name) const = 0;
   // The number of float32 in a row of a declared table: values and slots.
@@ -144,23 +146,24 @@ class CheckpointReader {
 
   using VisitRemoved =
       absl::FunctionRef<absl::Status(uint32_t bucket, uint64_t id)>;
-  // Reads how to turn a copy of the table's rows as of `since_step` into one as
-  // of this checkpoint: calls visit_row(row) for each row, but no candidate, of
-  // a later step, and visit_removed(bucket, id) for each id that was removed as
-  // a row since then and is not a row here; in each bucket rows come first,
-  // each in the order of ids. An id that the copy does not have may also be
-  // visited as removed, because the checkpoint that lists it may begin before
+  // Reads what turns a copy of the table's rows after step `since_step` into
+  // the rows of this checkpoint. Calls visit_row(row) for each row (but no
+  // candidate) that a later step touched, and visit_removed(bucket, id) for
+  // each id whose row was removed after `since_step` and which has no row in
+  // this checkpoint. In each bucket, rows come before removed ids, and both are
+  // in the order of ids. An id that the copy does not have may also be visited
+  // as removed, because the checkpoint that lists it may begin before
   // `since_step`.
   // Errors: those of ReadRows; INVALID_ARGUMENT when `since_step` is after the
   // checkpoint; FAILED_PRECONDITION when it is before the oldest step since
-  // which the remaining checkpoints of the job's line list removed rows; the
-  // message contains that step.
+  // which this checkpoint and its existing predecessors list all removed rows;
+  // the message contains that step.
   virtual absl::Status ReadChanges(absl::string_view table, BucketRange buckets,
                                    uint64_t since_step, VisitRow visit_row,
                                    VisitRemoved visit_removed) = 0;
 
-  // Verifies every block of the checkpoint's own files, and, as ReadRows does,
-  // the rows that are needed from others.
+  // Verifies every block of the checkpoint's own files and, as ReadRows does,
+  // the rows that are needed from the other checkpoints of its chain.
   virtual absl::Status Verify() = 0;
 };
 

@@ -22,13 +22,15 @@ namespace holdfast {
 #endif
 
 inline constexpr absl::string_view kDataFileMagic = "HFdata01";
-// Offset and length of the index, its CRC32C, magic.
+// The size of the trailer: the index's offset, length and CRC32C, and the
+// magic.
 inline constexpr uint64_t kTrailerBytes = 8 + 4 + 4 + kMagicBytes;
 
 inline constexpr uint64_t kElementBytes = sizeof(float);
 static_assert(kCheckpointBlockBytes % kElementBytes == 0);
 
-// The id, and 8 bytes shared by step and count.
+// The size of what precedes a row's floats: 8 bytes of id, and 8 bytes that
+// hold both step and count.
 inline constexpr uint64_t kRowHeaderBytes = 16;
 inline constexpr int kCountBits = 24;
 

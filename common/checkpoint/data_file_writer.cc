@@ -165,8 +165,8 @@ class Writer final : public DataFileWriter {
     while (!bytes.empty()) {
       const absl::string_view part =
           bytes.substr(0, kCheckpointBlockBytes - in_block_);
-      // Computed right before the bytes are copied, so that they are read from
-      // memory only once.
+      // The checksum is computed right before the bytes are copied, so that
+      // they are read from memory only once.
       crc_ = ExtendCrc32c(crc_, part.data(), part.size());
       HOLDFAST_RETURN_IF_ERROR(Keep(Write(part)));
       in_block_ += part.size();
@@ -247,7 +247,8 @@ class Writer final : public DataFileWriter {
   google::protobuf::RepeatedField<uint32_t>* block_crcs_ = nullptr;
   uint64_t in_block_ = 0;
   uint32_t crc_ = 0;
-  // Bytes appended to the file, and the bytes after them.
+  // The number of bytes appended to the file, and the buffered bytes that
+  // follow them.
   uint64_t written_ = 0;
   std::string buffer_;
 };

@@ -14,7 +14,8 @@
 
 namespace holdfast {
 
-// Converts to and from "g0001-step00001000". Larger numbers take more digits.
+// Convert a checkpoint's name to and from the name of its folder, such as
+// "g0001-step00001000". Larger numbers take more digits.
 // Errors: INVALID_ARGUMENT for a name of another form.
 std::string FolderName(const proto::CheckpointName& name);
 absl::StatusOr<proto::CheckpointName> ParseFolderName(absl::string_view folder);
@@ -33,7 +34,8 @@ class CheckpointDirectory {
   // Errors: those of the file system.
   static absl::StatusOr<CheckpointDirectory> Open(std::string path,
                                                   FileSystem* file_system);
-  // The same for a reader: NOT_FOUND when the folder does not exist.
+  // Like Open, but for a reader: creates nothing, and returns NOT_FOUND if the
+  // folder does not exist.
   static absl::StatusOr<CheckpointDirectory> OpenToRead(
       std::string path, FileSystem* file_system);
 
@@ -45,23 +47,23 @@ class CheckpointDirectory {
   FileSystem* file_system() const { return file_system_; }
   std::string Folder(const proto::CheckpointName& name) const;
 
-  // Excludes other coordinators while the lock lives. `owner` is for their
-  // messages.
-  // Errors: ALREADY_EXISTS, naming the holder.
+  // Excludes other coordinators until the returned lock is destroyed. `owner`
+  // names the holder in the errors that they get.
+  // Errors: ALREADY_EXISTS, naming the holder, if the directory is locked.
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(absl::string_view owner) const;
 
   // Errors: NOT_FOUND when no journal was ever written; DATA_LOSS.
   absl::StatusOr<proto::Journal> ReadJournal() const;
   absl::Status WriteJournal(const proto::Journal& journal) const;
 
-  // Errors: as above. The history is only shown to people; no decision depends
-  // on it.
+  // The history is only shown to people; no decision depends on it.
+  // Errors: as ReadJournal.
   absl::StatusOr<proto::History> ReadHistory() const;
   absl::Status WriteHistory(const proto::History& history) const;
 
-  // Errors: NOT_FOUND; DATA_LOSS, also when a file that it names is missing or
-  // has the wrong size, or when the folder holds the manifest of another
-  // checkpoint.
+  // Errors: NOT_FOUND; DATA_LOSS, also when a file that the manifest names is
+  // missing or has the wrong size, or when the folder holds the manifest of
+  // another checkpoint.
   absl::StatusOr<proto::Manifest> ReadManifest(
       const proto::CheckpointName& name) const;
   // Creates the folder if it is missing.
@@ -74,12 +76,13 @@ class CheckpointDirectory {
   // it is kept but out of the way. Returns the new name.
   // Errors: NOT_FOUND; those of the file system.
   absl::StatusOr<std::string> SetAside(const proto::CheckpointName& name) const;
-  // Links a checkpoint and those of its chain into Best(). OK when they are
-  // there already.
-  // Errors: those of ReadManifest; DATA_LOSS also when one of the chain is
-  // missing; those of the file system.
+  // Links a checkpoint and the checkpoints of its chain into Best(). Returns OK
+  // if they are there already.
+  // Errors: those of ReadManifest; DATA_LOSS also when a checkpoint of the
+  // chain is missing; those of the file system.
   absl::Status KeepBest(const proto::CheckpointName& name) const;
-  // Removes a checkpoint, the manifest first. OK when there is none.
+  // Removes a checkpoint, the manifest first. Returns OK if there is no such
+  // checkpoint.
   absl::Status Remove(const proto::CheckpointName& name) const;
 
  private:

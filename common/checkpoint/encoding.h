@@ -17,7 +17,8 @@
 
 namespace holdfast {
 
-// Six letters for the kind of file, two digits for the format's version.
+// The length of a magic: six letters for the kind of file, and two digits for
+// the format's version.
 inline constexpr uint64_t kMagicBytes = 8;
 
 // Suffix of a file that is being written.
@@ -34,18 +35,19 @@ absl::StatusOr<std::string> EncodeMessage(
     const google::protobuf::MessageLite& message);
 
 // Checks that `bytes` begin with `magic`.
-// Errors: DATA_LOSS; the message tells another version of the format from any
-// other bytes.
+// Errors: DATA_LOSS. The message says whether the bytes are another version of
+// the format, or something else.
 absl::Status CheckMagic(absl::string_view path, absl::string_view bytes,
                         absl::string_view magic);
 
-// Reads bytes that must exist according to the file's size.
+// Fills `into` with the `size` bytes at `offset`, which exist according to the
+// file's size.
 // Errors: DATA_LOSS when the file has become shorter; those of the file system.
 absl::Status ReadExactly(ReadableFile* file, absl::string_view path,
                          uint64_t offset, uint64_t size, char* into);
 // Reads a message of `size` bytes.
-// Errors: as above; DATA_LOSS also when the checksum differs, or the bytes do
-// not parse as the message.
+// Errors: as ReadExactly; DATA_LOSS also when the checksum differs, or the
+// bytes do not parse as the message.
 absl::Status ReadMessage(ReadableFile* file, absl::string_view path,
                          uint64_t offset, uint64_t size, uint32_t crc32c,
                          google::protobuf::MessageLite* message);

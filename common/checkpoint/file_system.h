@@ -56,20 +56,21 @@ class FileSystem {
   // ALREADY_EXISTS when a folder would replace one that is not empty.
   virtual absl::Status Rename(const std::string& from,
                               const std::string& to) = 0;
-  // Makes a hard link `to` to the file `from`. OK when it exists already.
-  // ALREADY_EXISTS when `to` is another file.
+  // Makes a hard link `to` to the file `from`. Returns OK if `to` is already a
+  // link to that file, and ALREADY_EXISTS if `to` is another file.
   virtual absl::Status Link(const std::string& from, const std::string& to) = 0;
   // Removes a file or an empty folder.
   virtual absl::Status Remove(const std::string& path) = 0;
   // The names in a folder, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(
       const std::string& folder) = 0;
-  // Creates a folder and its parents; OK when it exists. The created folders
-  // survive a crash. INVALID_ARGUMENT when `path` is a file.
+  // Creates a folder and its parents, and makes them survive a crash. Returns
+  // OK if the folder exists. INVALID_ARGUMENT when `path` is a file.
   virtual absl::Status MakeFolder(const std::string& path) = 0;
   // Makes the folder's entries survive a crash of the machine.
   virtual absl::Status SyncFolder(const std::string& path) = 0;
-  // ALREADY_EXISTS, with the holder's `owner`, when the lock is held.
+  // Returns ALREADY_EXISTS, with the `owner` that the holder gave, if the lock
+  // is held.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(
       const std::string& path, absl::string_view owner) = 0;
 };

@@ -160,10 +160,10 @@ class RowExtent::Decoder {
   const size_t row_bytes_;
   StoredBucket contents_;
   Part part_ = kRows;
-  // The number of entries of the part still to come.
+  // The number of entries of the current part that have not been decoded yet.
   uint64_t left_ = 0;
   std::optional<uint64_t> before_;
-  // The beginning of a row or id whose end has not come yet.
+  // The bytes of a row or id of which the rest has not been added yet.
   std::string rest_;
 };
 
@@ -337,7 +337,7 @@ absl::Status RowExtent::ReadBlock(uint64_t number, RowBlock* block) const {
     block->number = number;
     return absl::OkStatus();
   }
-  // The buckets that the block overlaps.
+  // The indices of the buckets that the block overlaps.
   const auto bucket_at = [&](uint64_t byte) {
     return std::upper_bound(begins_.begin(), begins_.end(), byte) -
            begins_.begin() - 1 + buckets_.begin;

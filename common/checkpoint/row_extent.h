@@ -40,7 +40,7 @@ class RowExtent {
   struct Source {
     std::string path;
     ReadableFile* file = nullptr;
-    // The offset at which the extents of the file end.
+    // The offset in the file at which its extents end.
     uint64_t end = 0;
     // The steps of the checkpoint and of Manifest.previous.
     uint64_t step = 0;
@@ -49,22 +49,23 @@ class RowExtent {
   };
   // `stored` must outlive the extent; its offset must not be above the source's
   // end.
-  // Errors: DATA_LOSS, with the path, when it is invalid.
+  // Errors: DATA_LOSS, with the path, when `stored` is invalid.
   static absl::StatusOr<RowExtent> Create(const Source& source,
                                           const proto::StoredRows& stored,
                                           uint32_t row_length);
 
   const BucketRange& buckets() const { return buckets_; }
   uint32_t floats_per_row() const { return stored_->floats_per_row(); }
-  // The step of its checkpoint.
+  // The step of the checkpoint to which the extent belongs.
   uint64_t step() const { return source_.step; }
-  // Whether it has only the rows and candidates touched by steps after since().
+  // Whether the extent has only the rows and candidates touched by steps after
+  // since().
   bool is_delta() const { return stored_->changes(); }
-  // The step since which removed ids are listed.
+  // The step since which the extent lists removed ids; absent if it lists none.
   std::optional<uint64_t> since() const;
 
   StoredBucket Contents(uint32_t bucket) const;
-  // The size of `buckets`, which the extent must have.
+  // The size in bytes of `buckets`, all of which the extent must have.
   uint64_t Bytes(BucketRange buckets) const;
   uint64_t bytes() const { return begins_.back(); }
 
@@ -73,14 +74,15 @@ class RowExtent {
   using VisitRemoved =
       absl::FunctionRef<absl::Status(uint64_t id, bool as_candidate)>;
 
-  // Visits the contents of `buckets`, in the order of the bytes. A row's floats
-  // are in `block`, or in memory of the call.
+  // Visits the contents of `buckets`, in the order of their bytes in the file.
+  // A row's floats are valid only during its visit.
   // Errors: DATA_LOSS, with path, table and bucket; those of the file system;
   // those of the visitors.
   absl::Status Read(BucketRange buckets, RowBlock* block, VisitRow visit_row,
                     VisitRemoved visit_removed) const;
-  // The same for one bucket; the floats of rows are in `bytes`, whose content
-  // is replaced.
+  // Like Read, but for one bucket, whose bytes are copied to `bytes`, replacing
+  // its content; the floats of rows stay valid as long as `bytes` does not
+  // change.
   absl::Status ReadBucket(uint32_t bucket, RowBlock* block, std::string* bytes,
                           VisitRow visit_row, VisitRemoved visit_removed) const;
 
@@ -111,7 +113,7 @@ class RowExtent {
   Source source_;
   const proto::StoredRows* stored_;
   BucketRange buckets_;
-  // The offset of each bucket in the extent, and the extent's end.
+  // The offset of each bucket in the extent, and last the extent's size.
   std::vector<uint64_t> begins_ = {0};
 };
 

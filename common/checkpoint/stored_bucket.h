@@ -6,15 +6,16 @@
 
 namespace holdfast {
 
-// The numbers of entries in the bytes of a bucket, in this order
-// (docs/formats/checkpoint.md).
+// The numbers of entries of each kind in the bytes of a bucket, in which the
+// kinds have this order (docs/formats/checkpoint.md).
 struct StoredBucket {
   uint64_t rows = 0;
   uint64_t candidates = 0;
-  // Removed ids.
+  // Ids that were removed as rows, and ids that were removed as candidates.
   uint64_t removed_rows = 0;
   uint64_t removed_candidates = 0;
-  // All entries of the bucket; its bytes may have only those that changed.
+  // The numbers of all rows and candidates in the bucket. Its bytes may have
+  // fewer: only those that changed.
   uint64_t all_rows = 0;
   uint64_t all_candidates = 0;
 };

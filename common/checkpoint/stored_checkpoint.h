@@ -27,7 +27,8 @@ namespace holdfast {
 class StoredCheckpoint {
  public:
   enum class Files {
-    // Removing the files does not disturb the reading.
+    // All files stay open, so that they can be read even after they have been
+    // removed.
     kStayOpen,
     // Only the file being read is open: a chain may have more files than a
     // process may open.
@@ -41,7 +42,7 @@ class StoredCheckpoint {
   const std::string& folder() const { return folder_; }
   const proto::Manifest& manifest() const { return manifest_; }
 
-  // As in CheckpointReader.
+  // As the methods of CheckpointReader.
   const proto::Variable* FindVariable(absl::string_view name) const;
   uint32_t num_slots(absl::string_view variable) const;
   absl::Status Read(absl::string_view variable, uint32_t slot, uint64_t begin,
@@ -52,7 +53,7 @@ class StoredCheckpoint {
   // Null if the table is not declared.
   const StoredTable* FindTable(absl::string_view name) const;
 
-  // Reads every block of variables.
+  // Reads every block that has elements of variables, and verifies it.
   absl::Status VerifyVariables();
 
  private:
@@ -64,8 +65,9 @@ class StoredCheckpoint {
   struct Variable {
     const proto::Variable* declared;
     uint64_t elements;
-    // The extents with elements, in ascending order. A variable without
-    // elements has slots without extents.
+    // Indexed by slot (0 for the values): the extents that have elements, in
+    // ascending order. If the variable has no elements, its slots have no
+    // extents.
     std::map<uint32_t, std::vector<Extent>> by_slot;
   };
   class OneOpenFile;

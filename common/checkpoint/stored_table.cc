@@ -49,7 +49,7 @@ absl::Status StoredTable::CheckCoverage() {
 }
 
 const RowExtent& StoredTable::ExtentOf(uint32_t bucket) const {
-  // The last extent that begins at or before it.
+  // The last extent that begins at or before `bucket`.
   const auto after = std::upper_bound(extents_.begin(), extents_.end(), bucket,
                                       [](uint32_t b, const RowExtent& extent) {
                                         return b < extent.buckets().begin;

@@ -27,10 +27,11 @@ class StoredTable {
 
   // Adds an extent of a file. Returns its size in bytes.
   // Errors: those of RowExtent::Create; DATA_LOSS when its rows are not as long
-  // as the others.
+  // as those of the extents before.
   absl::StatusOr<uint64_t> Take(const RowExtent::Source& source,
                                 const proto::StoredRows& stored);
-  // To be called after the last Take.
+  // Checks that the extents have each bucket exactly once. Must be called after
+  // the last Take.
   // Errors: DATA_LOSS, without a path, when a bucket is missing or stored
   // twice.
   absl::Status CheckCoverage();
@@ -40,8 +41,8 @@ class StoredTable {
   // The extents that have buckets, in ascending order.
   const std::vector<RowExtent>& extents() const { return extents_; }
   const RowExtent& ExtentOf(uint32_t bucket) const;
-  // Whether all of `buckets` list what was removed since the previous
-  // checkpoint.
+  // Whether the extents list, for all of `buckets`, the ids that were removed
+  // since the previous checkpoint.
   bool ListsRemoved(BucketRange buckets) const;
 
  private:

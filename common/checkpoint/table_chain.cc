@@ -244,7 +244,7 @@ absl::Status TableChain::ReadChanges(
     rows.clear();
     removed.clear();
     gone.clear();
-    // Rows that only older checkpoints have did not change since.
+    // Rows that only older checkpoints have did not change after `since_step`.
     absl::Status read = Merge(
         bucket, in_chain,
         [&](const StoredRow& row) {

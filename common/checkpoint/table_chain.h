@@ -30,22 +30,25 @@ class TableChain {
     RowBlock* block;
   };
 
-  // `links`: the checkpoint's own, then those of its chain, newest first. Their
-  // members must outlive the TableChain.
+  // `links` has one link for the checkpoint itself, then one for each
+  // checkpoint of its chain, newest first. What they point to must outlive the
+  // TableChain.
   explicit TableChain(std::vector<Link> links);
 
-  // Errors: DATA_LOSS, with a file, when the links do not have all rows, or
-  // cannot have as many as the index says.
+  // Checks that the links have all rows of the table.
+  // Errors: DATA_LOSS, naming a file, when they do not, or when they cannot
+  // have as many rows as the index says.
   absl::Status Check() const;
 
   const proto::EmbeddingTable& declared() const { return own().declared(); }
   uint32_t floats_per_row() const { return own().floats_per_row(); }
-  // As in CheckpointReader; require a successful Check.
+  // As CountRows and ReadRows of CheckpointReader; Check must have succeeded.
   StoredCounts Count(BucketRange buckets) const;
   absl::Status Read(BucketRange buckets, CheckpointReader::VisitRow visit);
-  // `line`: all checkpoints of the job's line whose steps are above
-  // `since_step`, newest first: a prefix of the links, perhaps continued by
-  // older checkpoints. All of them must list what was removed.
+  // `line` has all checkpoints from this one back, each the predecessor of the
+  // one before it, whose steps are above `since_step`. It is a prefix of the
+  // links, perhaps continued by older checkpoints. All of them must list the
+  // ids that were removed.
   absl::Status ReadChanges(BucketRange buckets, uint64_t since_step,
                            absl::Span<const Link> line,
                            CheckpointReader::VisitRow visit_row,
@@ -66,12 +69,13 @@ class TableChain {
   // The index of the newest link that has all rows of the bucket, or the number
   // of links if there is none.
   size_t BaseOf(uint32_t bucket) const;
-  // Reads the changes of the first `count` links.
+  // Reads into changes_ what the first `count` links say about the bucket's
+  // ids.
   absl::Status ReadNewer(uint32_t bucket, size_t count,
                          RowExtent::VisitRemoved visit_removed);
-  // Visits what the first `count` links have of a bucket: rows, then
-  // candidates, each in the order of ids; and, in no particular order, the ids
-  // that they list as removed.
+  // Merges what the first `count` links have of a bucket. Visits its rows, then
+  // its candidates, each in the order of ids; and, in no particular order, the
+  // ids that the links list as removed.
   absl::Status Merge(uint32_t bucket, size_t count,
                      CheckpointReader::VisitRow visit_row,
                      RowExtent::VisitRemoved visit_removed);

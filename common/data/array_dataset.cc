@@ -15,7 +15,8 @@
 namespace holdfast {
 namespace {
 
-// Errors: INVALID_ARGUMENT when `array` does not have one number per example.
+// Checks that `array` has one number per example.
+// Errors: INVALID_ARGUMENT.
 absl::Status CheckOneEach(const TypedArray& array, absl::string_view what) {
   if (array.row_size() == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -30,7 +30,7 @@ class ArrayDataset final : public Dataset {
  public:
   // Validates everything but the inputs, and digests everything
   // (data_digest.h).
-  // Errors: INVALID_ARGUMENT, with the array's place and the row, when the
+  // Errors: INVALID_ARGUMENT, with the array's file and the row, when the
   // arrays have different numbers of rows, labels are not classes, or targets
   // or weights are not finite numbers.
   static absl::StatusOr<std::unique_ptr<Dataset>> Create(

@@ -15,18 +15,20 @@ namespace holdfast {
 // Whether a field of `data` is `computed` and has not been filled in.
 bool HasComputedFields(const proto::Data& data);
 
-// The same, or whether classes of images are not named.
+// Whether HasComputedFields(data) is true, or `data` has folders of images
+// whose classes are not named.
 bool HasOpenFields(const proto::Data& data);
 
 // Fills in the computed fields in one pass over the training set; the test set
 // gets the same values. Rows and records that do not fit are skipped: opening
 // the data set reports them.
 //
-// Numbers: mean and population standard deviation, in float64 (Welford 1962),
-// of the numbers that are not missing; a deviation of 0 becomes 1, so that a
-// constant column becomes 0. Values: all that are not missing, in the order of
-// their bytes. An entry of a table that stands for several columns becomes one
-// entry per column.
+// For a column of numbers, computes the mean and the population standard
+// deviation, in float64 (Welford 1962), of the numbers that are not missing; a
+// deviation of 0 becomes 1, so that a constant column becomes 0. For a column
+// of values, lists all values that are not missing, in the order of their
+// bytes. An entry of a table that stands for several columns becomes one entry
+// per column.
 // Errors: those of the formats; INVALID_ARGUMENT, with the column, if there is
 // nothing to compute from.
 absl::Status FillInComputedFields(const ReadingOptions& reading,
@@ -37,9 +39,9 @@ absl::Status FillInComputedFields(const ReadingOptions& reading,
 // Errors: INVALID_ARGUMENT, with the field, if `resolved` lacks one.
 absl::Status CopyOpenFields(const proto::Data& resolved, proto::Data* data);
 
-// Names the classes of a training set that is a folder of images, and uses the
-// same for a test set that is one, so that a class without a folder there does
-// not shift any labels.
+// Names the classes of a training set that is a folder of images. If the test
+// set is such a folder too, it gets the same classes, so that a class without a
+// folder in the test set does not shift any labels.
 // Errors: those of ListImageClasses; INVALID_ARGUMENT when the test set names
 // other classes, or in another order.
 absl::Status FillInImageClasses(proto::Data* data);

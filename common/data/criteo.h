@@ -12,8 +12,8 @@ namespace holdfast {
 inline constexpr int kCriteoNumbers = 13;
 inline constexpr int kCriteoCategories = 26;
 
-// The table that a Criteo stands for, with columns label, I1 to I13 and C1 to
-// C26. If `unlabeled`, the label's cell may hold anything.
+// The CSV table that `config` stands for, with columns label, I1 to I13 and C1
+// to C26. If `unlabeled`, the label's cell may hold anything.
 CsvTable CriteoTable(const proto::Criteo& config, bool unlabeled);
 
 }  // namespace holdfast

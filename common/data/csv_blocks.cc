@@ -36,7 +36,7 @@ absl::StatusOr<bool> CsvBlocks::Next(CsvBlock* block) {
   block->fault.clear();
   if (done_) return false;
   std::vector<char>& memory = block->memory;
-  // All of a small file, and one byte more to detect its end.
+  // For a small file, its size and one byte more, to detect its end.
   const size_t enough =
       std::min<size_t>(kBlockBytes, file_->greatest_size() + 1);
   memory.resize(std::max({memory.size(), enough, rest_.size()}));

@@ -18,10 +18,10 @@ namespace holdfast {
 // Consecutive whole rows of a file of separated values.
 struct CsvBlock {
   absl::string_view text;
-  // No row follows in the file.
+  // Whether no row follows in the file.
   bool is_last = false;
-  // What is wrong with the row after the text, where reading stops. Empty if
-  // nothing is.
+  // What is wrong with the row after `text`, at which reading stops. Empty if
+  // nothing is wrong.
   std::string fault;
 
   // The memory of `text`.
@@ -44,8 +44,8 @@ class CsvBlocks {
   static absl::StatusOr<std::unique_ptr<CsvBlocks>> Open(
       const std::string& path, char delimiter);
 
-  // Fills `block`, whose memory is reused, with the next rows. Returns whether
-  // there is a block.
+  // Fills `block`, whose memory is reused, with the next rows. Returns false if
+  // no rows are left.
   // Errors: those of UnpackedFile.
   absl::StatusOr<bool> Next(CsvBlock* block);
 
@@ -59,8 +59,8 @@ class CsvBlocks {
   CsvBlocks(const std::string& path, char delimiter)
       : path_(path), delimiter_(delimiter) {}
 
-  // How many bytes of `text`, which continues in the file, are whole rows.
-  // *fault: whether they end at a malformed row.
+  // The number of bytes of whole rows at the beginning of `text`, which
+  // continues in the file. Sets *fault to whether a malformed row follows them.
   size_t WholeRows(absl::string_view text, bool* fault) const;
 
   const std::string path_;

@@ -43,11 +43,11 @@ struct Piece {
   std::shared_ptr<CsvBlocks> file;
   CsvBlock block;
   bool begins_file = false;
-  // Bytes of the block consumed with the header.
+  // The number of bytes of the header at the beginning of the block.
   size_t header_bytes = 0;
   int64_t header_lines = 0;
 
-  // Ends the loading, after the rows.
+  // The error that ends the loading once the piece's rows have been taken.
   absl::Status error;
   std::optional<Fault> stop;
 
@@ -59,7 +59,7 @@ struct Piece {
   int64_t skipped = 0;
   std::vector<Fault> skipped_because;
 
-  // Bytes of the file on disk.
+  // The number of bytes of the file on disk that were read for the block.
   int64_t file_bytes = 0;
 
   // Keeps the memory for reuse.
@@ -88,7 +88,7 @@ class CsvLoader {
   using TakeRows = absl::FunctionRef<absl::Status(
       const CsvSchema& schema, absl::Span<const uint32_t> rows)>;
 
-  // The arguments must outlive it.
+  // The arguments must outlive the loader.
   CsvLoader(const CsvTable& table, const std::vector<std::string>& paths,
             ReadingProgress* progress, TakeRows take_rows)
       : config_(table.config),

@@ -16,8 +16,8 @@ namespace holdfast {
 // Statistics of a column of CSV files.
 struct CsvColumnProfile {
   std::string name;
-  // Non-empty cells, and cells that are empty or one of the usual marks of a
-  // missing value ("NA", "nan", "?", ...).
+  // The number of cells that have a value; and of cells that are empty or one
+  // of the usual marks of a missing value ("NA", "nan", "?", ...).
   int64_t present = 0;
   int64_t missing = 0;
   // How many of the present cells are finite numbers, and whole numbers.
@@ -28,7 +28,8 @@ struct CsvColumnProfile {
   double max = 0;
   double mean = 0;
   double stddev = 0;
-  // How often each value occurs. Empty once there are more than kMostValues.
+  // How often each value occurs. If there are more than kMostValues values, it
+  // is empty, and many_values is true.
   std::map<std::string, int64_t> values;
   bool many_values = false;
 
@@ -40,7 +41,8 @@ struct CsvColumnProfile {
 struct CsvProfile {
   std::vector<CsvColumnProfile> columns;
   int64_t rows = 0;
-  // Rows with a different number of cells, and what is wrong with the first.
+  // The number of rows whose number of cells is not that of the columns, and
+  // what is wrong with the first such row.
   int64_t uneven_rows = 0;
   std::string first_uneven;
   // The marks of missing values that occur.
@@ -54,10 +56,10 @@ struct CsvProfile {
 absl::StatusOr<CsvProfile> ProfileCsv(const std::vector<std::string>& patterns,
                                       char delimiter, bool header);
 
-// A schema to start from, as the text of a Csv: numeric columns with their mean
-// and deviation, others with their values, the most frequent first; for useless
-// columns, a comment that says why. `answer` is the column to be learned: a
-// target if `is_target`, else a label.
+// Suggests a schema to start from, as the text of a Csv: numeric columns with
+// their mean and deviation, other columns with their values, the most frequent
+// first, and in place of a useless column a comment that says why. `answer` is
+// the column to be learned: a target if `is_target`, else a label.
 std::string SuggestSchema(const CsvProfile& profile,
                           const std::vector<std::string>& patterns,
                           char delimiter, bool header, absl::string_view answer,

@@ -27,13 +27,13 @@ class CsvReader {
       const std::string& path, char delimiter);
 
   // Fills `cells` with the cells of the next row, valid until the next call,
-  // and returns whether there is one.
+  // and returns whether there is a next row.
   // Errors: INVALID_ARGUMENT, with the line, for a quote that is not closed,
   // something after a closing quote, or a row that is too long; those of
   // UnpackedFile. No rows follow an error.
   absl::StatusOr<bool> Next(std::vector<absl::string_view>* cells);
 
-  // The line where the last row begins, from 1.
+  // The line at which the row that Next returned last begins, counting from 1.
   int64_t line() const { return line_; }
 
  private:

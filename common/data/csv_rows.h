@@ -26,7 +26,7 @@ namespace holdfast {
 // Delimiters, quotes and newlines are found 64 bytes at a time; only rows with
 // quotes in them are read byte by byte.
 //
-// Thread-compatible. The text must outlive it.
+// Thread-compatible. The text must outlive this object.
 class CsvRows {
  public:
   enum class Result {
@@ -37,21 +37,21 @@ class CsvRows {
     kFault,
   };
 
-  // `is_last`: the text ends where the file ends. Otherwise the text after the
-  // last newline outside quotes is not a whole row.
+  // `is_last` says whether the text ends where the file ends. If it does not,
+  // the text after the last newline outside quotes is not a whole row.
   CsvRows(absl::string_view text, char delimiter, bool is_last);
 
   // Fills `cells` with the cells of the next row, valid until the next call.
   Result Next(std::vector<absl::string_view>* cells);
 
-  // The line where the last row begins, counting from 0.
+  // The line at which the row that Next returned last begins, counting from 0.
   int64_t line() const { return line_; }
-  // The number of lines up to the end of the last row.
+  // The number of lines up to the end of that row.
   int64_t lines() const { return next_line_; }
-  // The number of bytes up to the end of the last row and its newline.
+  // The number of bytes up to the end of that row and its newline.
   size_t size() const { return begin_; }
-  // Set after kFault: a quote that is not closed, or something after a closing
-  // quote.
+  // What is wrong with the row for which Next returned kFault: a quote that is
+  // not closed, or something after a closing quote.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -73,7 +73,7 @@ class CsvRows {
   size_t begin_ = 0;
   int64_t line_ = 0;
   int64_t next_line_ = 0;
-  // Bit i: there is a mark at block_ + i.
+  // Bit i says whether there is a mark at block_ + i.
   uint64_t marks_ = 0;
   size_t block_ = 0;
   // The text of cells with doubled quotes.

@@ -291,8 +291,8 @@ std::optional<double> CsvSchema::Number(const Use& use,
                                         absl::string_view text) const {
   double value = 0;
   if (ParseFinite(text, &value)) {
-    // Only if it is not one of the user's marks of missing values, such as
-    // -999.
+    // A number is valid only if it is not one of the user's marks of missing
+    // values, such as -999.
     if (missing_.empty() || !IsMissing(text)) return value;
   }
   return IsMissing(text) ? use.missing : std::nullopt;

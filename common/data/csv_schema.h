@@ -24,8 +24,8 @@ absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header);
 
-// What replaces a number if CsvColumn.Number.log1p is set: log(1 + max(number,
-// 0)).
+// The value that replaces `number` if CsvColumn.Number.log1p is set: log(1 +
+// max(number, 0)).
 double CsvLog1p(double number);
 
 // The columns of a CSV file as a model uses them: how rows of the file become
@@ -54,7 +54,8 @@ class CsvSchema {
   int64_t columns() const { return names_.size(); }
   // "age", or "3" if columns have no names; for messages.
   const std::string& name(int64_t column) const { return names_[column]; }
-  // Without the number of classes if labels are integers.
+  // What an example consists of. Lacks the number of classes if labels are
+  // integers.
   const ExampleSpec& spec() const { return spec_; }
   // The number of cells in a row of the store.
   int64_t cells() const { return cells_; }
@@ -77,7 +78,7 @@ class CsvSchema {
     int64_t column = 0;
     // The first cell in a row of the store.
     int64_t cell = 0;
-    // The first of its inputs, and their number.
+    // The index of the column's first input, and the number of its inputs.
     int64_t input = 0;
     int64_t width = 0;
     // For numbers.
@@ -88,14 +89,15 @@ class CsvSchema {
     // `count`.
     Places values;
     int64_t count = 0;
-    // Also for ids that are missing.
+    // What to do with a value that is not among `values`, or with ids that are
+    // missing.
     proto::CsvColumn::Other other = proto::CsvColumn::REFUSE;
     // For numbers.
     bool log1p = false;
-    // For ids: the seed of their hash, unless they are numbers; what separates
-    // them in a cell, and their maximum number; whether their number is stored;
-    // IdField::origin. `input` is the index of the first one among the ids of
-    // an example.
+    // For ids: the seed of their hash, unless they are numbers;
+    // IdField::origin; what separates ids in a cell; the maximum number of ids
+    // in a cell; and whether their number is stored (`counted`). `input` is the
+    // index of the column's first id among the ids of an example.
     uint64_t seed = 0;
     bool ids_are_numbers = false;
     std::string origin;

@@ -58,8 +58,8 @@ bool IsSameFile(const struct stat& a, const struct stat& b) {
 // A file that this process has locked and is writing.
 class PartFile final : public ByteSink {
  public:
-  // Waits for the lock. Null if another process has, or may have, finished the
-  // file at `whole` meanwhile.
+  // Waits for the lock on the unfinished file. Returns null if another process
+  // has, or may have, finished the file at `whole` meanwhile.
   static absl::StatusOr<std::unique_ptr<PartFile>> Lock(
       const std::string& path, const std::string& whole,
       const std::function<void(const std::string&)>& tell);

@@ -70,7 +70,7 @@ class DataCache {
   using Make =
       absl::FunctionRef<absl::Status(ByteSink* payload, std::string* notes)>;
 
-  // `tell` is called with lines for the log.
+  // Calls `tell` with lines for the log.
   // Errors: INVALID_ARGUMENT if there is no such folder.
   static absl::StatusOr<std::unique_ptr<DataCache>> Open(
       const std::string& folder, std::function<void(const std::string&)> tell);
@@ -86,7 +86,7 @@ class DataCache {
   DataCache(std::string folder, std::function<void(const std::string&)> tell)
       : folder_(std::move(folder)), tell_(std::move(tell)) {}
 
-  // Errors: NOT_FOUND if there is none; DATA_LOSS.
+  // Errors: NOT_FOUND if there is no such file; DATA_LOSS.
   absl::StatusOr<Entry> Map(const std::string& path) const;
 
   const std::string folder_;

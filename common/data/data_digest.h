@@ -25,7 +25,7 @@ namespace holdfast {
 class DataDigest {
  public:
   struct Options {
-    // Larger sets are sampled, in bytes.
+    // The size in bytes above which a set is sampled.
     int64_t limit = int64_t{1} << 30;
     // The number of blocks of a sampled set, distributed over its parts by
     // their size. A part that its blocks would cover is digested whole.
@@ -40,8 +40,8 @@ class DataDigest {
       : DataDigest(total_bytes, Options()) {}
   DataDigest(int64_t total_bytes, const Options& options);
 
-  // Adds what determines how the parts are read: types, shapes, names. Always
-  // digested whole.
+  // Adds what determines how the parts are read: types, shapes, names. A header
+  // is always digested whole.
   void AddHeader(absl::string_view header) { sha_.Update(header); }
   void AddPart(absl::Span<const uint8_t> part);
 

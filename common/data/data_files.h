@@ -16,16 +16,16 @@ namespace holdfast {
 // What the examples of a data set have besides inputs.
 enum class AnswerKind { kNone, kLabels, kTargets };
 
-// Replaces the files of `dataset` with these. For tables: all files, which may
-// be patterns. For arrays: the inputs, then, unless there are no answers,
-// labels or targets, and optionally weights.
-// Errors: INVALID_ARGUMENT when there are too many or too few, or the data set
-// does not consist of files.
+// Replaces the files of `dataset` with `files`. For a table, `files` are all of
+// its files, and may be patterns. For arrays, `files` are the inputs; then,
+// unless `answers` is kNone, the labels or targets; and optionally the weights.
+// Errors: INVALID_ARGUMENT when there are too many or too few files, or the
+// data set does not consist of files.
 absl::Status SetDataFiles(const std::vector<std::string>& files,
                           AnswerKind answers, proto::Dataset* dataset);
 
-// The kind of answers in the data set's own files, if it names any, or in its
-// schema.
+// The kind of answers that `dataset` has, according to the files that it names
+// for them or to its schema.
 AnswerKind AnswersOf(const proto::Dataset& dataset);
 
 // Reduces `dataset` to inputs: removes what names labels, targets and weights.

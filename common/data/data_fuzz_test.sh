@@ -1,6 +1,6 @@
+#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-
-# !/bin/bash Runs the fuzzer $1 on the reader of the format $2, with $3 inputs,
+# Runs the fuzzer $1 on the reader of the format $2, with $3 inputs,
 # always the same ones. An input that crashes it, or takes 10 s, fails the test
 # and is kept in the test's outputs: pass its path to the fuzzer, after the
 # format and a folder, to reproduce the failure.

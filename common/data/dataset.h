@@ -27,8 +27,8 @@ class Dataset : public ExampleSource {
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
-    // Labels are not needed: images need no folders of classes, and may all be
-    // in one folder.
+    // Whether to do without labels. Images then need no folders of classes, and
+    // may all be in one folder.
     bool unlabeled = false;
     ReadingOptions reading;
 
@@ -38,14 +38,14 @@ class Dataset : public ExampleSource {
   // The options that the job specifies.
   static Options OptionsOf(const proto::Data& data);
 
-  // Opens the data set that `config` names: reads it once, and validates what
-  // is validated in advance for its format.
+  // Opens the data set that `config` names. Reads it once, and validates as
+  // much as its format allows in advance.
   // Errors: those of the format, with file and position; INVALID_ARGUMENT when
   // the parts do not fit together.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::Dataset& config, const Options& options);
 
-  // The same, for an Idx with these files.
+  // Like Open, for a data set of IDX files.
   static absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(
       const std::string& images, const std::string& labels,
       const Options& options);

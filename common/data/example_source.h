@@ -29,8 +29,8 @@ struct ExampleSpec {
   // Shape of the input, without a batch dimension; every dimension is at least
   // 1. It is {0} if there is no input, only ids.
   std::vector<int64_t> shape;
-  // Labels are below it. Absent if the data do not determine it, and with
-  // targets.
+  // The number of classes; labels are below it. Absent if the data do not
+  // determine it, or if examples have targets.
   std::optional<int64_t> num_classes;
   // The number of values that the model's outputs should match; 0 if the
   // example has a class.
@@ -38,7 +38,7 @@ struct ExampleSpec {
   // Whether an example has a weight for its loss.
   bool weighted = false;
   std::vector<IdField> id_fields;
-  // Whether each id has a value, a factor of its row.
+  // Whether each id has a value, by which its row is multiplied.
   bool id_values = false;
 
   // The number of values in an input.
@@ -68,8 +68,8 @@ struct ExampleMemory {
   float* weight = nullptr;
   // ExampleSpec::max_ids() long: IdField::max_ids elements per field, one field
   // after the other. The number of ids of each field goes to id_counts, which
-  // is as long as ExampleSpec::id_fields; the elements after them are not
-  // written.
+  // is as long as ExampleSpec::id_fields. The remaining elements of a field are
+  // not written.
   absl::Span<uint64_t> ids;
   absl::Span<uint32_t> id_counts;
   // Parallel to `ids`; finite. Written if the source has id_values.

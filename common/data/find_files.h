@@ -10,8 +10,9 @@
 namespace holdfast {
 
 // The files that match `patterns`, in the order of the patterns. In a pattern,
-// * stands for any characters but a slash, ? for one of these, and [abc] for
-// one of the listed ones; its matches are sorted by the bytes of their names.
+// * stands for any characters but a slash, ? for any one character but a slash,
+// and [abc] for one of the listed characters. The matches of a pattern are
+// sorted by the bytes of their names.
 // Errors: NOT_FOUND for a pattern that matches nothing; INVALID_ARGUMENT when a
 // file is found twice.
 absl::StatusOr<std::vector<std::string>> FindFiles(

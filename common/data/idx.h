@@ -23,8 +23,9 @@ namespace holdfast {
 //   value  = as the type says, big-endian; row-major, the last dimension runs
 //            fastest
 //
-// A plain file is mapped; a gzip file is unpacked (unpack.h), to no more than
-// the file can contain.
+// A plain file is mapped. A gzip file is unpacked (unpack.h); a size in its
+// header that is larger than the file can contain is refused before memory is
+// taken.
 //
 // Errors contain the file and the offset of the offending byte; for a gzip
 // file, the offsets in the unpacked data and in the file itself:

@@ -32,7 +32,8 @@ struct ImageHeader {
 // Images with more pixels are refused, because decoded images are in memory.
 constexpr int64_t kMostImagePixels = int64_t{1} << 26;
 
-// Reads the header of a PNG or JPEG file; the first bytes tell which it is.
+// Reads the header of a PNG or JPEG file, whose first bytes say which of the
+// two it is.
 // Errors: INVALID_ARGUMENT for other files and for images that DecodeImage()
 // does not decode: JPEG with four inks, or too many pixels; DATA_LOSS for a
 // damaged header.
@@ -41,12 +42,12 @@ absl::StatusOr<ImageHeader> ReadImageHeader(absl::Span<const uint8_t> file);
 // Decodes a PNG or JPEG file into `channels` channels, 1 or 3. The arithmetic
 // is integer only, so the same file gives the same pixels on any machine.
 //
-//   PNG   samples of 16 bits are scaled to 8: round(v x 255 / 65535); those of
-//         1, 2 or 4 bits likewise. Gamma and colour profiles are ignored.
+//   PNG   a sample v of b bits (1, 2, 4, 8 or 16) becomes
+//         round(255 v / (2^b - 1)). Gamma and colour profiles are ignored.
 //   JPEG  baseline or progressive, by the accurate integer transform, with
 //         interpolated chroma. An EXIF orientation is ignored.
 //   alpha v becomes round((v x alpha + background x (255 - alpha)) / 255)
-//   grey  becomes v, v, v; R, G, B become
+//   grey  if 3 channels are wanted, becomes v, v, v; if 1, R, G, B become
 //         floor((19595 R + 38470 G + 7471 B + 32768) / 65536)
 //
 // Errors: those of ReadImageHeader; DATA_LOSS for a file that is damaged or

@@ -23,7 +23,7 @@ std::vector<Place> PlacesOf(int64_t from, int64_t to, int64_t first,
                             int64_t count) {
   std::vector<Place> places(count);
   for (int64_t i = 0; i < count; ++i) {
-    // In units of 1 / (2 to).
+    // The position in units of 1 / (2 to).
     const int64_t at = std::clamp<int64_t>((2 * (first + i) + 1) * from - to, 0,
                                            (from - 1) * 2 * to);
     places[i].low = at / (2 * to);
@@ -49,7 +49,7 @@ void BlendRow(const uint8_t* row, const std::vector<Place>& columns,
 
 void FitImage(const ImagePixels& image, ImageFit fit, int64_t height,
               int64_t width, uint8_t* to) {
-  // The size of the whole scaled image, of which the middle is cut out.
+  // The size of the whole scaled image; with kCrop, its middle is cut out.
   int64_t whole_height = height;
   int64_t whole_width = width;
   if (fit == ImageFit::kCrop) {

@@ -24,8 +24,8 @@ struct ImageClass {
 absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
     const std::string& folder, const std::vector<std::string>& classes);
 
-// The same when classes are not needed: if there are no folders, the files in
-// `folder` itself form one class without a name.
+// Like ListImageClasses, for a caller that does not need classes: if `folder`
+// has no folders, its own files form one class without a name.
 // Errors: those of the system.
 absl::StatusOr<std::vector<ImageClass>> ListUnlabeledImages(
     const std::string& folder);

@@ -88,8 +88,8 @@ absl::Status LibsvmDataset::ReadFile(const std::string& path,
     const absl::string_view text = LineAt(file.bytes, offset);
     absl::Status status = TakeLine(text, offset, line, sha);
     if (!status.ok()) {
-      // Not a row to be skipped, because either of the contradicting lines may
-      // be wrong.
+      // A line that contradicts another is not skipped, because either of the
+      // two may be wrong.
       const bool fits_no_other = absl::IsFailedPrecondition(status);
       status = LineError(path, line, status.message());
       if (!skip_bad_rows_ || fits_no_other) return status;

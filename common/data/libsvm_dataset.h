@@ -23,8 +23,9 @@ namespace holdfast {
 // All lines are read and validated once, when the data set is opened; only
 // their offsets are kept.
 //
-// There is one field of ids, "features"; its max_ids is that of the line with
-// the most, so it may differ between test set and training set.
+// There is one field of ids, "features"; its max_ids is the number of features
+// of the line that has the most, so it may differ between test set and training
+// set.
 class LibsvmDataset final : public Dataset {
  public:
   // Errors: those of FindFiles and ReadFileBytes; INVALID_ARGUMENT with file

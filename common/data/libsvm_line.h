@@ -17,28 +17,28 @@ namespace holdfast {
 // with spaces and tabs as blanks, also around the line. An index is a whole
 // number from 0 to below 2^64, a value a number in the range of float32.
 //
-// Thread-compatible. The text must outlive it.
+// Thread-compatible. The text must outlive this object.
 class LibsvmLine {
  public:
   enum class Result {
     kFeature,
     kEnd,
-    // part() is not a feature.
+    // What part() returns is not a feature.
     kFault,
   };
 
   explicit LibsvmLine(absl::string_view line);
 
-  // The line without the comment and surrounding blanks; empty if there is no
-  // example.
+  // The line without the comment and surrounding blanks; empty if the line has
+  // no example.
   absl::string_view text() const { return text_; }
-  // Empty if the line begins with a feature.
+  // The line's label; empty if the line begins with a feature.
   absl::string_view label() const { return label_; }
 
   // Reads the next feature.
   Result Next(uint64_t* index, float* value);
 
-  // The part that Next() read last.
+  // The text of the feature that Next() read last.
   absl::string_view part() const { return part_; }
 
  private:

@@ -16,7 +16,7 @@ namespace holdfast {
 //
 // Errors contain the file, and the array if it is in an archive:
 //   NOT_FOUND, PERMISSION_DENIED, ...: those of the system; NOT_FOUND for an
-//     array that the archive lacks, with those that it has.
+//     array that the archive lacks, with the names of those that it has.
 //   INVALID_ARGUMENT: not .npy, of a non-numeric type, in Fortran order,
 //     without dimensions, or with an empty one.
 //   DATA_LOSS: truncated, damaged, or with bytes after the end.

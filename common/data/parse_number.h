@@ -10,11 +10,11 @@
 
 namespace holdfast {
 
-// Whether all of `text` is a finite number, which is stored in *value, rounded
-// to the nearest double. A leading plus sign is allowed.
+// Returns whether all of `text` is a finite number. If it is, stores the number
+// in *value, rounded to the nearest double. A leading plus sign is allowed.
 bool ParseFinite(absl::string_view text, double* value);
 
-// The same for whole numbers in the range of the type.
+// Like ParseFinite, for whole numbers in the range of the type.
 bool ParseWhole(absl::string_view text, int64_t* value);
 bool ParseWhole(absl::string_view text, uint64_t* value);
 

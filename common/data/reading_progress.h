@@ -23,11 +23,11 @@ std::string SizeText(int64_t bytes);
 class ReadingProgress {
  public:
   struct Options {
-    // Must outlive this.
+    // Must outlive the ReadingProgress.
     const Clock* clock = nullptr;
     // Called with each line, by whichever thread reads.
     std::function<void(const std::string&)> tell;
-    // Time between lines, and before the first.
+    // The time between two lines, and before the first one.
     absl::Duration every = absl::Seconds(5);
   };
 
@@ -36,7 +36,7 @@ class ReadingProgress {
   // Begins the reading of `what`, such as "\"x.csv\"". `total_bytes` is 0 if it
   // is unknown.
   void Begin(absl::string_view what, int64_t total_bytes);
-  // Records that this much more has been read.
+  // Records that `bytes` more bytes, and `rows` more rows, have been read.
   void Add(int64_t bytes, int64_t rows = 0);
 
   // Reports a line at once.

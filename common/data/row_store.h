@@ -17,14 +17,14 @@ namespace holdfast {
 // Thread-compatible while rows are added, then immutable and thread-safe.
 class RowStore {
  public:
-  // `cells`: the number of cells in a row, at least 1.
+  // Makes an empty store. `cells` is the number of cells in a row, at least 1.
   explicit RowStore(int64_t cells);
-  // The whole rows in `rows`, whose address is a multiple of 4; `owner` keeps
-  // them alive. No rows can be appended.
+  // Makes a store of the whole rows in `rows`, whose address is a multiple of
+  // 4, and which `owner` keeps alive. No rows can be appended to it.
   RowStore(int64_t cells, absl::Span<const uint8_t> rows,
            std::shared_ptr<const void> owner);
 
-  // Copies the cells of whole rows.
+  // Appends copies of `rows`, the cells of whole rows.
   void Append(absl::Span<const uint32_t> rows);
 
   int64_t rows() const { return rows_; }
@@ -34,7 +34,7 @@ class RowStore {
            (row & ((int64_t{1} << chunk_bits_) - 1)) * cells_;
   }
   bool in_memory() const { return owner_ == nullptr; }
-  // The size of all rows.
+  // The size of all rows, in bytes.
   int64_t bytes() const {
     return rows_ * cells_ * static_cast<int64_t>(sizeof(uint32_t));
   }

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout) {
   HOLDFAST_ASSIGN_OR_RETURN(const auto held_out,
                             NumHeldOut(num_examples, holdout));
-  // As in SubsetDataset, the first of the order are held out.
+  // As in SubsetDataset, the first examples of the order are held out.
   const ExampleOrder order(holdout.seed(), num_examples);
   std::vector<bool> is_held_out(num_examples);
   for (int64_t place = 0; place < held_out; ++place) {
@@ -54,7 +54,7 @@ int64_t MarkedExamples::At(int64_t place, bool marked) const {
     return marked ? marked_before_[block]
                   : block * kBlockWords * kWordBits - marked_before_[block];
   };
-  // The last block with at most `place` of them before it.
+  // The last block before which there are at most `place` such examples.
   int64_t block = 0;
   for (int64_t end = marked_before_.size(); end - block > 1;) {
     const int64_t middle = block + (end - block) / 2;

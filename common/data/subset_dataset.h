@@ -16,10 +16,10 @@
 
 namespace holdfast {
 
-// The examples that a holdout takes: round(fraction x n) of them, at least one,
-// and not all. The choice depends only on the number of examples, fraction and
-// seed.
-// Errors: INVALID_ARGUMENT when there are fewer than two.
+// Returns, for each example, whether `holdout` takes it: round(fraction x n) of
+// the n examples are taken, at least one, and not all. The choice depends only
+// on the number of examples, fraction and seed.
+// Errors: INVALID_ARGUMENT when there are fewer than two examples.
 absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout);
 
@@ -31,8 +31,9 @@ class MarkedExamples {
  public:
   explicit MarkedExamples(const std::vector<bool>& marks);
 
-  // The index of the marked (or other) example at `place`, from 0, which must
-  // exist.
+  // The index of the example that has number `place`, counting from 0, among
+  // the marked examples or, if not `marked`, among the others. There must be
+  // one.
   int64_t At(int64_t place, bool marked) const;
 
   // Bytes of memory.
@@ -44,7 +45,7 @@ class MarkedExamples {
   static constexpr int64_t kWordBits = 64;
   static constexpr int64_t kBlockWords = 4;
 
-  // Bit i modulo 64 of word i / 64 tells whether example i is marked.
+  // Bit i modulo 64 of word i / 64 says whether example i is marked.
   std::vector<uint64_t> words_;
   // The number of marked examples before each block of kBlockWords words.
   std::vector<int64_t> marked_before_;

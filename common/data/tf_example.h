@@ -18,19 +18,20 @@ struct TfFeature {
 
   absl::string_view name;
   Kind kind = kNone;
-  // kFloats: float32, little-endian. kIntegers: varints. kBytes: each preceded
-  // by a tag and its length, as in the message BytesList.
+  // The encoded values: for kFloats, float32, little-endian; for kIntegers,
+  // varints; for kBytes, byte strings, each preceded by a tag and its length,
+  // as in the message BytesList.
   absl::string_view values;
 
   bool empty() const { return values.empty(); }
-  // For floats.
+  // The number of values; only for kFloats.
   int64_t num_floats() const { return values.size() / sizeof(float); }
-  // Writes num_floats() values.
+  // Writes the num_floats() values to `to`.
   void ReadFloats(float* to) const;
-  // Calls `take` with each integer. False if the bytes do not parse as
+  // Calls `take` with each integer. Returns false if the bytes do not parse as
   // integers.
   bool ForEachInteger(absl::FunctionRef<void(int64_t)> take) const;
-  // For bytes.
+  // Calls `take` with each byte string; only for kBytes.
   void ForEachBytes(absl::FunctionRef<void(absl::string_view)> take) const;
 };
 
@@ -49,19 +50,20 @@ class TfExample {
   TfExample(const TfExample&) = delete;
   TfExample& operator=(const TfExample&) = delete;
 
-  // Whether the record is an Example. The features are valid as long as the
-  // record, and until the next call. Integers are not validated here, but by
-  // ForEachInteger().
+  // Finds the features of `record`. Returns false if it is not an Example. The
+  // features are valid as long as `record`, and until the next call. Integers
+  // are not validated here, but by ForEachInteger().
   bool Parse(absl::string_view record);
 
-  // In the order of the record. If two have the same name, the last one counts.
+  // The features, in the order of the record. If two have the same name, the
+  // last one counts.
   absl::Span<const TfFeature> features() const { return features_; }
 
  private:
   bool ParsePlain(absl::string_view record);
 
   absl::InlinedVector<TfFeature, 16> features_;
-  // The bytes of a record that was converted.
+  // The record in the form that is parsed here, if it had to be converted.
   std::string plain_;
 };
 

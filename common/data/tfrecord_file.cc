@@ -108,7 +108,8 @@ void TfRecordIndex::AddFile(const std::string& path, const FileBytes& file) {
 }
 
 const TfRecordIndex::File& TfRecordIndex::FileOf(int64_t record) const {
-  // The file after the last one whose first record is not after `record`.
+  // The first file that begins after `record`; the file before it has the
+  // record.
   const auto behind = std::upper_bound(
       files_.begin(), files_.end(), record,
       [](int64_t record, const File& file) { return record < file.first; });

@@ -34,7 +34,7 @@ class TfRecordReader {
   static absl::StatusOr<TfRecordReader> Open(
       const std::string& path, const ReadingOptions& options = {});
 
-  // Fills in the next record, and returns whether there is one.
+  // Fills in the next record. Returns false if there is none.
   // Errors: INVALID_ARGUMENT for a file that does not begin with a record;
   // DATA_LOSS if a record is truncated, or its length is damaged, so that no
   // further record can be found.
@@ -69,21 +69,22 @@ class TfRecordReader {
 // Thread-compatible while records are added, then immutable and thread-safe.
 class TfRecordIndex {
  public:
-  // Records added from here on are in this file.
+  // Begins a file: the records that are added from now on are in it.
   void AddFile(const std::string& path, const FileBytes& file);
   void Add(int64_t offset) { offsets_.push_back(offset); }
   // Releases unused memory.
   void Finish() { offsets_.shrink_to_fit(); }
 
   int64_t records() const { return offsets_.size(); }
-  // The size of the index.
+  // The size of the index, in bytes.
   int64_t bytes() const {
     return static_cast<int64_t>(offsets_.size() * sizeof(int64_t));
   }
-  // Errors: DATA_LOSS when the file has changed since.
+  // Returns the data of a record.
+  // Errors: DATA_LOSS when the file has changed since the record was added.
   absl::StatusOr<absl::string_view> Read(int64_t record) const;
-  // "record 7 (from 0) of "part.tfrecord"", for messages. Counts only records
-  // that were added.
+  // "record 7 (from 0) of "part.tfrecord"", for messages. The number counts
+  // only records that were added.
   std::string Place(int64_t record) const;
 
  private:

@@ -19,7 +19,7 @@ namespace holdfast {
 constexpr size_t kTfRecordHeaderBytes = 12;
 constexpr size_t kTfRecordTrailerBytes = 4;
 
-// The `mask` of these bytes.
+// The `mask` of `bytes`, as defined above.
 uint32_t TfRecordMask(absl::string_view bytes);
 
 // Appends the record of `data`.

@@ -274,7 +274,8 @@ absl::Status TfRecordSchema::Floats(const Use& use, const TfFeature& found,
 absl::Status TfRecordSchema::Numbers(const Use& use, const TfFeature& found,
                                      absl::Span<float> to) const {
   if (found.kind == TfFeature::kIntegers) {
-    // Not by way of float32, which cannot represent all of them.
+    // The integers are not converted by way of float32, which cannot represent
+    // all of them.
     float* next = to.data();
     return Integers(use.name, found, use.size, [&](int64_t value) {
       *next++ = static_cast<float>((static_cast<double>(value) - use.mean) /

@@ -27,24 +27,25 @@ namespace holdfast {
 // Immutable, thus thread-safe.
 class TfRecordSchema {
  public:
-  // `options` are for arrays: raw features and images.
+  // `options` apply to raw features and images, as to arrays.
   // Errors: INVALID_ARGUMENT when the shape does not fit the inputs.
   static absl::StatusOr<TfRecordSchema> Create(const proto::TfRecord& config,
                                                const Dataset::Options& options);
 
-  // Without the number of classes if labels are integers.
+  // What an example consists of. Lacks the number of classes if labels are
+  // integers.
   const ExampleSpec& spec() const { return spec_; }
 
-  // How an image is read.
+  // How much of an image is read.
   enum class ImageDepth {
     // Only its header is validated; nothing is written.
     kHeader,
     kPixels,
   };
 
-  // Writes the example of `record`.
-  // Errors: INVALID_ARGUMENT, with the feature, if it does not fit; DATA_LOSS
-  // for a damaged image.
+  // Writes the example that `record` contains.
+  // Errors: INVALID_ARGUMENT, with the feature, if a feature does not fit;
+  // DATA_LOSS for a damaged image.
   absl::Status Read(absl::string_view record, ImageDepth depth,
                     const ExampleMemory& to) const;
 
@@ -54,7 +55,8 @@ class TfRecordSchema {
   struct Use {
     std::string name;
     FeatureKind kind = proto::TfRecordFeature::KIND_NOT_SET;
-    // The first of its inputs or targets, and their number.
+    // The index of the feature's first input or target, and the number of its
+    // inputs or targets.
     int64_t first = 0;
     int64_t size = 1;
     // For numbers.

@@ -30,8 +30,8 @@ absl::string_view TypeName(ElementType type);
 int64_t TypeSize(ElementType type);
 bool IsInteger(ElementType type);
 
-// The scaling of a number in an input: (scale x number - mean) / stddev, in
-// float32, with each operation rounded.
+// How a number becomes a value of an input: (scale x number - mean) / stddev,
+// in float32, with each operation rounded.
 struct InputScaling {
   float scale = 1;
   float mean = 0;
@@ -40,7 +40,7 @@ struct InputScaling {
   float Of(float number) const { return (number * scale - mean) / stddev; }
 };
 
-// Reads numbers from `from` on until `to` is full.
+// Fills `to` with the scaled numbers that begin at `from`.
 void ReadNumbers(ElementType type, bool big_endian, const uint8_t* from,
                  const InputScaling& scaling, absl::Span<float> to);
 
@@ -57,21 +57,22 @@ struct TypedArray {
   std::shared_ptr<const void> owner;
   // Whether the bytes are in a mapped file.
   bool mapped = false;
-  // For messages: the file, and the array in it.
+  // Where the array is from, for messages: the file, and the array's name in
+  // it.
   std::string place;
-  // Type and shape, as included in a digest.
+  // The text that stands for the array's type and shape in a digest.
   std::string header;
 
   int64_t rows() const { return shape[0]; }
   // The number of elements in a row.
   int64_t row_size() const;
 
-  // Element `index` of all, for an integer type; a uint64 that does not fit
-  // becomes the greatest int64.
+  // Element `index`, counting through all rows, of an array of an integer type.
+  // A uint64 that does not fit becomes the greatest int64.
   int64_t IntegerAt(int64_t index) const;
-  // Element `index` of all, rounded to float32.
+  // Element `index`, counting through all rows, rounded to float32.
   float FloatAt(int64_t index) const;
-  // Reads the elements from `first` on until `to` is full.
+  // Fills `to` with the scaled elements from element `first` on.
   void ReadFloats(int64_t first, const InputScaling& scaling,
                   absl::Span<float> to) const;
 };

@@ -22,7 +22,7 @@ struct ReadingOptions {
   // The number of threads that parse text, at least 1; the examples do not
   // depend on it.
   int threads = 1;
-  // Keeps unpacked or parsed contents. Null: they are kept in memory.
+  // Keeps unpacked or parsed contents. If null, they are kept in memory.
   const DataCache* cache = nullptr;
   // Null for no reports.
   ReadingProgress* progress = nullptr;
@@ -36,9 +36,9 @@ struct Unpacked {
   bool mapped = false;
 };
 
-// The bytes that `write` makes from the file at `path`: in the cache if there
-// is one, and in memory otherwise. `what` distinguishes entries made from the
-// same file.
+// Returns the bytes that `write` makes from the file at `path`. They are in the
+// cache if there is one, and otherwise in memory. `what` distinguishes cache
+// entries made from the same file.
 // Errors: those of `write` and DataCache.
 absl::StatusOr<Unpacked> Unpack(
     const ReadingOptions& options, absl::string_view kind,

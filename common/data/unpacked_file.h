@@ -34,9 +34,9 @@ class UnpackedFile {
   UnpackedFile(const UnpackedFile&) = delete;
   UnpackedFile& operator=(const UnpackedFile&) = delete;
 
-  // Fills `data` with the next `size` bytes and returns how many there were:
-  // fewer than `size` only at the end, which in a gzip file means that all its
-  // checksums are correct.
+  // Fills `data` with the next `size` bytes, and returns how many there were.
+  // Returns fewer than `size` only at the end of the file; a gzip file whose
+  // end is reached has correct checksums.
   // Errors: DATA_LOSS for damaged gzip data; those of the system.
   absl::StatusOr<size_t> Read(uint8_t* data, size_t size);
 
@@ -51,10 +51,10 @@ class UnpackedFile {
 
   // The size of the file on disk.
   int64_t file_size() const { return file_size_; }
-  // How many of these bytes have been read.
+  // How many bytes of the file on disk have been read.
   int64_t file_offset() const { return file_offset_ - (end_ - begin_); }
 
-  // An upper bound of the file's unpacked size.
+  // An upper bound of the file's unpacked size, in bytes.
   int64_t greatest_size() const;
 
  private:
@@ -69,7 +69,8 @@ class UnpackedFile {
   bool AtGzipMember() const;
   absl::StatusOr<size_t> ReadPlain(uint8_t* data, size_t size);
   absl::StatusOr<size_t> ReadGzip(uint8_t* data, size_t size);
-  // `done`: the number of unpacked bytes beyond offset().
+  // An error about damaged gzip data. `done` is the number of bytes that have
+  // been unpacked beyond offset().
   absl::Status GzipError(size_t done, absl::string_view what) const;
   // "cannot read IDX file "..."".
   std::string Failure() const;

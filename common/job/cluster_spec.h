@@ -64,14 +64,15 @@ class ClusterSpec {
   static constexpr uint32_t kMaxTasks = 65536;
 
   // Parses TensorFlow's JSON, wrapped or not. In a list, an address may stand
-  // for several, as in FromHosts. In the wrapped form, everything but "cluster"
-  // is ignored.
+  // for several addresses, as in FromHosts. In the wrapped form, everything but
+  // "cluster" is ignored.
   // Errors: INVALID_ARGUMENT, naming what is wrong and where.
   static absl::StatusOr<ClusterSpec> FromJson(absl::string_view json);
 
   // Parses lists of addresses, separated by commas; a list is empty if the job
   // has no tasks. An address with a number in braces, "ps-{N}.net:2222", stands
-  // for N addresses, with 0 to N - 1 in its place. Errors: as FromJson.
+  // for N addresses, which have 0 to N - 1 in place of the braces. Errors: as
+  // FromJson.
   static absl::StatusOr<ClusterSpec> FromHosts(absl::string_view ps_hosts,
                                                absl::string_view worker_hosts,
                                                absl::string_view chief_hosts);
@@ -87,28 +88,34 @@ class ClusterSpec {
 
   // Whether the spec has the task. Evaluators need not be listed, because no
   // task calls them.
-  // Errors: INVALID_ARGUMENT, saying what it has instead.
+  // Errors: INVALID_ARGUMENT, saying which tasks the spec has instead.
   absl::Status CheckTask(const TaskId& task) const;
 
-  // Errors: as CheckTask, and for an evaluator that is not listed.
+  // The address of `task`.
+  // Errors: as CheckTask; INVALID_ARGUMENT also for an evaluator that is not
+  // listed.
   absl::StatusOr<std::string> Address(const TaskId& task) const;
 
   // Checks that no ps can be reached from another machine: unencrypted traffic
-  // must not leave this one.
-  // Errors: INVALID_ARGUMENT, naming the first ps that can be reached.
+  // must not leave this machine.
+  // Errors: INVALID_ARGUMENT, naming the first ps that can be reached from
+  // another machine.
   absl::Status CheckPsAreLocal() const;
 
-  // The place of `task` among the replicas, from 0.
-  // Errors: as CheckTask, and for a task that is not a replica.
+  // The index of `task` among the replicas, from 0.
+  // Errors: as CheckTask; INVALID_ARGUMENT also for a task that is not a
+  // replica.
   absl::StatusOr<uint32_t> ReplicaIndex(const TaskId& task) const;
 
+  // The task with replica index `replica`.
   // Errors: INVALID_ARGUMENT for an index past the last replica.
   absl::StatusOr<TaskId> ReplicaTask(uint32_t replica) const;
 
   // All replicas, by replica index.
   const std::vector<TaskId>& replicas() const { return replicas_; }
 
-  // JSON that FromJson reads: lists, with the jobs in alphabetical order.
+  // The spec as JSON that FromJson reads: lists of addresses, with the jobs in
+  // alphabetical order.
   std::string ToJson() const;
 
  private:
@@ -141,10 +148,10 @@ struct ResolvedTask {
   TaskId task;
 };
 
-// The cluster that the flags describe, or otherwise `tf_config`, the value of
-// the environment variable TF_CONFIG (empty if not set). Does not read the
-// environment, and no file except that of --cluster_spec. TF_CONFIG is not even
-// parsed if the flags name the cluster.
+// The cluster that the flags describe or, if they describe none, `tf_config`,
+// the value of the environment variable TF_CONFIG (empty if not set). Does not
+// read the environment, and no file except that of --cluster_spec. TF_CONFIG is
+// not even parsed if the flags name the cluster.
 // Errors: INVALID_ARGUMENT when nothing names a cluster, when both
 // --cluster_spec and one of the --*_hosts flags do, and as FromJson and
 // FromHosts; NOT_FOUND when the file cannot be read. Each error names the flag
@@ -153,7 +160,7 @@ absl::StatusOr<ClusterSpec> ResolveCluster(const ClusterFlags& flags,
                                            absl::string_view tf_config);
 
 // The cluster, as in ResolveCluster, and this process's task: from --job_name
-// and --task_index, or otherwise from TF_CONFIG.
+// and --task_index or, if both are missing, from TF_CONFIG.
 // Errors: as ResolveCluster; INVALID_ARGUMENT when nothing names a task, when
 // one of the two flags is missing, and when the cluster has no such task.
 absl::StatusOr<ResolvedTask> ResolveTask(const ClusterFlags& flags,

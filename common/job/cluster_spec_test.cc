@@ -426,7 +426,7 @@ TEST(ResolveTaskTest, Refused) {
   } kCases[] = {
       // The cluster.
       {ClusterFlags(), "", "the cluster is not known: give --cluster_spec"},
-      {Flags("", "ps", 0), "", "the cluster is not known?"},
+      {Flags("", "ps", 0), "", "the cluster is not known"},
       {two_sources, "", "--cluster_spec and --ps_hosts"},
       {chief_too, "", "exclude each other"},
       {bad_hosts, "",

@@ -20,7 +20,7 @@
 
 namespace holdfast {
 
-// These fields of a Job or a Declaration.
+// The fields of a Job or a Declaration to which the rules apply.
 struct ConsistencyFields {
   proto::Consistency consistency;
   proto::LostWorkers lost_workers;
@@ -32,8 +32,8 @@ ConsistencyFields ConsistencyFieldsOf(const JobOrDeclaration& message) {
   return {message.consistency(), message.lost_workers(), message.examples()};
 }
 
-// The resolved fields for a cluster of a given number of workers, with defaults
-// filled in.
+// The fields as resolved for a cluster with a given number of workers, with
+// defaults filled in.
 struct Replicas {
   // N, the number of gradients that make a step. 0 in an asynchronous job,
   // where every push is a step.
@@ -60,17 +60,18 @@ struct Replicas {
   // job.
   uint32_t seats() const { return to_aggregate > total ? to_aggregate : total; }
   bool by_ticket() const { return examples == proto::BY_TICKET; }
-  // Valid by ticket.
+  // The number of tickets that make a step. Only for jobs with examples by
+  // ticket.
   uint32_t tickets_per_step() const { return asynchronous ? 1 : to_aggregate; }
-  // By ticket, the number of steps that `tickets` tickets make; the last step
-  // may have fewer tickets.
+  // The number of steps that `tickets` tickets make, of which the last may have
+  // fewer tickets. Only for jobs with examples by ticket.
   uint64_t StepsOfTickets(uint64_t tickets) const {
     const uint64_t per_step = tickets_per_step();
     return tickets / per_step + (tickets % per_step > 0 ? 1 : 0);
   }
 };
 
-// The rules that `fields` break on any cluster. Each single field must be
+// The rules that `fields` break whatever the cluster. Each single field must be
 // valid.
 std::vector<BrokenRule> FindBrokenConsistencyRules(
     const ConsistencyFields& fields);
@@ -91,8 +92,9 @@ absl::StatusOr<Replicas> ResolveConsistency(const ConsistencyFields& fields,
 void FillIn(const Replicas& replicas, proto::Consistency* consistency);
 void FillIn(const Replicas& replicas, proto::LostWorkers* lost_workers);
 
-// `total_tickets` of a declaration, with its default filled in: as many tickets
-// as `total_steps` full steps need.
+// Returns `total_tickets`, a field of a declaration, or its default if it is 0:
+// as many tickets as `total_steps` full steps need, or 0 if examples are by
+// step.
 // Errors: INVALID_ARGUMENT when `total_tickets` does not match `total_steps`,
 // or would be too large.
 absl::StatusOr<uint64_t> ResolveTickets(const Replicas& replicas,

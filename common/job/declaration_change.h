@@ -15,17 +15,18 @@
 namespace holdfast {
 
 enum class Declarer {
-  // Declares everything, including the first values.
+  // The chief, which declares everything, including the first values.
   kChief,
-  // The same, for a job that already has values: first values are not compared.
+  // The chief of a job that already has values: first values are not compared.
   kChiefWithoutValues,
-  // The chief declares the first values, and fields that this worker does not
-  // set are not compared.
+  // Another worker: first values, which only the chief declares, and fields
+  // that this worker does not set are not compared.
   kOther,
 };
 
-// The first difference, from the existing to the new declaration, such as
-// "optimizers[0].learning_rate: 0.1 -> 0.2"; empty if there is none.
+// The first difference between `stands`, the existing declaration, and
+// `declared`, the new one, such as "optimizers[0].learning_rate: 0.1 -> 0.2";
+// empty if there is none.
 std::string FirstChange(const proto::Declaration& stands,
                         const proto::Declaration& declared, Declarer declarer);
 
@@ -38,8 +39,8 @@ std::string FirstChange(const proto::Job& stands, const proto::Job& given);
 
 // What a user can do about a difference, to append to an error.
 std::string WaysOutOfChange(const proto::Declaration& stands);
-// The same for a job with a checkpoint directory, without the leading
-// separator.
+// What a user can do about a difference if the job has a checkpoint directory;
+// without the separator with which WaysOutOfChange begins.
 inline constexpr char kWaysOutOfOtherJob[] =
     "continue with the same settings, or train in another checkpoint "
     "directory, from the first values or, with --warm_start, from those of a "

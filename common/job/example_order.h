@@ -58,7 +58,7 @@ class ExampleOrder {
   int64_t num_examples() const { return num_examples_; }
 
  private:
-  // For kBlocks: the example at `place` of the epoch.
+  // The example at position `place` of the epoch, in a kBlocks order.
   int64_t AtInBlocks(uint64_t epoch, int64_t place) const;
 
   std::array<uint32_t, 2> seed_;

@@ -3,9 +3,9 @@
 // First values that the declaring worker provides (proto::Initializer.Given).
 //
 // A variable's values have a digest for each range of kGivenRange elements
-// (the last may be shorter), so a ps that receives a range can check that it is
-// the declared one, however the variable is cut. Pure functions, safe from any
-// thread.
+// (the last may be shorter), so a ps that receives a range can check that its
+// values are the declared ones, however the variable is sliced. Pure functions,
+// safe from any thread.
 #ifndef HOLDFAST_COMMON_JOB_GIVEN_VALUES_H_
 #define HOLDFAST_COMMON_JOB_GIVEN_VALUES_H_
 
@@ -20,7 +20,7 @@
 namespace holdfast {
 
 // The number of elements in a range: 1 MiB of float32. With longer ranges, more
-// ps receive values that they do not hold if slices are small; shorter ones
+// ps receive values outside their slices if slices are small; shorter ranges
 // make declarations longer.
 inline constexpr uint64_t kGivenRange = uint64_t{1} << 18;
 
@@ -29,8 +29,10 @@ constexpr uint64_t NumGivenRanges(uint64_t elements) {
   return elements / kGivenRange + (elements % kGivenRange != 0);
 }
 
-// Errors: INVALID_ARGUMENT when the number of digests is wrong for a variable
-// of this many elements, or one of them is not a digest.
+// Checks the digests that `given` has for a variable with `elements`
+// elements.
+// Errors: INVALID_ARGUMENT when their number is wrong, or one of them is not a
+// digest.
 absl::Status CheckGiven(const proto::Initializer::Given& given,
                         uint64_t elements);
 
@@ -38,7 +40,7 @@ absl::Status CheckGiven(const proto::Initializer::Given& given,
 std::string GivenDigest(const Buffer& values);
 std::string GivenDigest(absl::Span<const float> values);
 
-// The digests of all ranges.
+// The digests of all ranges of a variable with these values.
 proto::Initializer::Given GivenDigests(absl::Span<const float> values);
 
 }  // namespace holdfast

@@ -35,14 +35,15 @@ class Id {
   uint64_t value_ = 0;
 };
 
-// The number of committed steps; as a version, the parameters after these
-// steps.
+// The number of committed steps. It also names a version: the values of the
+// variables after that many steps.
 using GlobalStep = Id<struct GlobalStepTag>;
-// One life of a task, from 1.
+// The number of a life of a task, from 1.
 using Incarnation = Id<struct IncarnationTag>;
 // A push's number within its worker's incarnation, from 1.
 using PushSequence = Id<struct PushSequenceTag>;
-// A period of a job's life in which no shard has lost state, from 1.
+// The number of a generation, a period of a job's life in which no shard has
+// lost state, from 1.
 using Generation = Id<struct GenerationTag>;
 
 }  // namespace holdfast

@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// Appends the rules that a job's `data` breaks, apart from those that hold for
-// any message.
+// Appends to `broken` the rules that a job's `data` breaks, apart from those
+// that hold for any message (common/base/validate.h).
 void CheckData(const proto::Data& data, std::vector<BrokenRule>* broken);
 
 }  // namespace holdfast

@@ -29,8 +29,8 @@
 
 namespace holdfast {
 
-// The job in `text`, complete and valid, with relative data paths resolved
-// against the folder of `filename`.
+// Parses and validates the job in `text`. In the result, relative data paths
+// are resolved against the folder of `filename`.
 // Errors: INVALID_ARGUMENT, with file and line. If `text` does not parse as a
 // Job, the first error, in protobuf's words:
 //   job.textproto:12:5: Message type "..." has no field named "unit".
@@ -40,26 +40,29 @@ namespace holdfast {
 absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
                                         absl::string_view filename);
 
-// The same, for the file at `path`.
-// Errors: NOT_FOUND when it cannot be read; INVALID_ARGUMENT when it is longer
-// than 1 MiB, and as ParseJobFile.
+// Like ParseJobFile, for the file at `path`.
+// Errors: NOT_FOUND when the file cannot be read; INVALID_ARGUMENT when it is
+// longer than 1 MiB; those of ParseJobFile.
 absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
 
 // The part of the job on which workers must agree, serialized: all of it except
-// `local` and the data's paths, since the data may be in a different place on
-// each machine and have their own digest. Equal jobs give equal bytes.
+// `local` and the data's paths, since each machine may keep the data in a
+// different place, and workers compare the data's own digest. Equal jobs give
+// equal bytes.
 std::string SharedJob(const proto::Job& job);
 
 // The SHA-256 of SharedJob, in hexadecimal.
 std::string JobDigest(const proto::Job& job);
 
-// The job that workers with a job file have declared, without the data's paths.
-// Errors: NOT_FOUND when they had none; DATA_LOSS when it does not parse.
+// The job file from which workers made `declaration`, without the data's
+// paths.
+// Errors: NOT_FOUND when they had no job file; DATA_LOSS when it does not
+// parse.
 absl::StatusOr<proto::Job> DeclaredJobFile(
     const proto::Declaration& declaration);
 
-// Whether some of its values are computed from the training set, as its field
-// `computed` says.
+// Whether some values of the column or feature are computed from the training
+// set, as its field `computed` says.
 bool IsComputed(const proto::CsvColumn& column);
 bool IsComputed(const proto::TfRecordFeature& feature);
 
@@ -74,8 +77,8 @@ std::vector<std::string> LayerNames(
 
 // The compression of the gradients and values of the variables with these
 // names, in the order of `names`, as in proto::Variable.
-// Errors: INVALID_ARGUMENT when a rule matches none of them, which must be a
-// mistake.
+// Errors: INVALID_ARGUMENT when a compression rule of the job matches none of
+// `names`, which must be a mistake.
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
     const proto::Job& job, absl::Span<const std::string> names);
 
@@ -89,18 +92,19 @@ Shuffle ShuffleOf(const proto::Data& data);
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
                                             uint32_t workers);
 
-// The job's length for `num_examples` training examples, as in the declaration.
-// `epochs` are rounded up to whole batches, or to whole steps if the examples
-// are BY_STEP; with data.short_last_batch every epoch is rounded up separately
+// TotalTickets and TotalSteps compute a job's length for `num_examples`
+// training examples, as in the declaration. `epochs` are rounded up to whole
+// batches, or to whole steps if the examples are BY_STEP; with
+// data.short_last_batch every epoch is rounded up separately
 // (common/job/batch_ranges.h).
 //
-// The number of tickets to issue, one for each batch; from 1 to 1e18. If the
-// job file gives `steps`: `steps` in an asynchronous job, `steps` x N in a
-// synchronous one. 0 if the examples are BY_STEP.
+// The number of tickets to issue, one for each batch; from 1 to 1e18, or 0 if
+// the examples are BY_STEP. If the job file gives `steps`, it is `steps` in an
+// asynchronous job, and `steps` x N in a synchronous one.
 uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
                       const Replicas& replicas);
-// The number of global steps, from 1 to 1e15. BY_TICKET, as many as the tickets
-// make.
+// The number of global steps, from 1 to 1e15. If the examples are BY_TICKET, it
+// is the number of steps that the tickets make.
 uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
                     const Replicas& replicas);
 

@@ -558,7 +558,7 @@ TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
   EXPECT_THAT(errors(csv("mean: 3"), csv("computed: true")),
               ElementsAre(HasSubstr(
                   "data.test.csv.columns[0]: computed values come from the "
-                  "training set: data.train must have in data.train")));
+                  "training set: data.train must have the same entry")));
   const auto records = [](const std::string& numbers) {
     return "tfrecord { files: 'x' features { name: 'x' numbers { " + numbers +
            " } } features { name: 'y' label { computed: true } } }";

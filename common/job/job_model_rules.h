@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// Appends the rules that the model of `job` breaks, apart from those that hold
-// for any message.
+// Appends to `broken` the rules that the model of `job` breaks, apart from
+// those that hold for any message (common/base/validate.h).
 void CheckModel(const proto::Job& job, std::vector<BrokenRule>* broken);
 
 }  // namespace holdfast

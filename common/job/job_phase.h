@@ -6,12 +6,13 @@
 
 namespace holdfast {
 
-// Whether the job has ended normally: every task exits 0.
+// Whether the job has ended normally, so that every task exits with code 0.
 inline bool IsOrderlyEnd(proto::JobPhase phase) {
   return phase == proto::DONE || phase == proto::STOPPED;
 }
 
-// Whether the phase is final in this life of the coordinator.
+// Whether the phase is final: no other follows it in this life of the
+// coordinator.
 inline bool IsEnd(proto::JobPhase phase) {
   return IsOrderlyEnd(phase) || phase == proto::FAILED;
 }

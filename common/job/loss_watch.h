@@ -13,8 +13,8 @@ namespace holdfast {
 // Thread-compatible.
 class LossWatch {
  public:
-  // A report is the mean of `losses_per_report` losses. More losses smooth out
-  // single batches, but detect an explosion later.
+  // A report is the mean of `losses_per_report` losses. With more losses per
+  // report, single batches matter less, but an explosion is detected later.
   explicit LossWatch(int losses_per_report = 1)
       : losses_per_report_(losses_per_report) {}
 

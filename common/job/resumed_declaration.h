@@ -48,12 +48,12 @@ absl::StatusOr<ResumedDeclaration> ResumeDeclaration(
     const proto::Declaration& stands, const proto::Declaration& declared,
     const ResumePoint& at);
 
-// The same comparison for the job file alone, if `stands` has one; `job_file`
-// is a serialized Job, as in DeclaredJob.
+// Makes the comparison of ResumeDeclaration for the job file alone, if `stands`
+// has one. `job_file` is a serialized Job, as in proto::DeclaredJob.
 absl::Status CompareJobFiles(const proto::Declaration& stands,
                              const std::string& job_file);
-// The same for a job file as written, before any values are computed from the
-// data: `data` is not compared.
+// Like CompareJobFiles, for a job file as the user wrote it, in which no values
+// have been computed from the data; its `data` is not compared.
 absl::Status CompareWrittenJobFile(const proto::Declaration& stands,
                                    const proto::Job& job);
 

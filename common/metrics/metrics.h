@@ -18,9 +18,9 @@ namespace holdfast {
 // A snapshot of figures as Prometheus metrics, and their text format
 // (docs/operating/metrics.md).
 //
-// It is made at each scrape from the counts that the figures' owners keep;
-// nothing is registered, and nothing here runs while the job works. Adding a
-// metric again with other labels adds a series to it.
+// A snapshot is made at each scrape from the counts that the figures' owners
+// keep; no metric is registered, and the code here runs only at a scrape.
+// Adding a metric again with other labels adds a series to it.
 //
 // Thread-compatible.
 class Metrics {
@@ -35,16 +35,17 @@ class Metrics {
     double sum = 0;
   };
 
-  // For all of these, `name` and `help` are the same for all series of a
-  // metric.
+  // In the following methods, `name` and `help` are the same for all series of
+  // a metric.
 
-  // A figure that only grows while the process lives. `name` must end in
+  // Adds a figure that only grows while the process lives. `name` must end in
   // _total.
   void Counter(absl::string_view name, absl::string_view help, double value,
                const Labels& labels = {});
   void Gauge(absl::string_view name, absl::string_view help, double value,
              const Labels& labels = {});
-  // How often something happened, and the sum of its measurements.
+  // Adds a summary: how often something happened, and the sum of its
+  // measurements.
   void Summary(absl::string_view name, absl::string_view help, uint64_t count,
                double sum, const Labels& labels = {});
   void Histogram(absl::string_view name, absl::string_view help,
@@ -54,9 +55,9 @@ class Metrics {
   // is one.
   size_t num_series() const;
 
-  // In the text format, version 0.0.4.
+  // The snapshot in Prometheus's text format, version 0.0.4.
   std::string ToText() const;
-  // Its media type.
+  // The media type of the text format.
   static constexpr char kContentType[] =
       "text/plain; version=0.0.4; charset=utf-8";
 
@@ -69,7 +70,7 @@ class Metrics {
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
 
-// The same distribution with at most `max_bounds` of the bounds, evenly chosen
+// Returns `distribution` with at most `max_bounds` of its bounds, evenly chosen
 // and including the last.
 Metrics::Distribution Thin(const Metrics::Distribution& distribution,
                            size_t max_bounds);

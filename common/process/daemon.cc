@@ -148,8 +148,8 @@ void TuneProcess() {
   // Debian's Abseil searches for lock cycles at each Lock, which takes about 2
   // % of a daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Otherwise the memory of each large message is returned to the system, and
-  // faulted in page by page for the next one.
+  // Without this, the memory of each large message would be returned to the
+  // system, and faulted in page by page for the next message.
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   // A heap keeps the maximum that it has ever held. With several heaps, a push

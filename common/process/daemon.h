@@ -24,26 +24,27 @@ namespace holdfast {
 // --worker_hosts, --chief_hosts, --tls_dir, --insecure, --same_host,
 // --same_host_dir, --http_port, --status_port and --log_format.
 
-// Applies settings for a program that moves tensors. Part of BeginDaemon; must
-// be called before any thread starts.
+// Applies the process's settings for moving tensors. BeginDaemon calls it;
+// other programs must call it before any thread starts.
 void TuneProcess();
 
-// The first call of a main function: from here on logs go to stderr, and
-// SIGTERM and SIGINT are blocked until there is a StopSignals. Sets the flags
-// from the command line, and rejects arguments that are not flags. Returns an
-// exit code if the program must exit: after --version; after --help, which
-// prints `description` and all flags, with headings for `groups` and the common
-// ones; and after a usage error, which is printed on stderr.
+// Must be the first call of a main function. From here on logs go to stderr,
+// and SIGTERM and SIGINT are blocked until there is a StopSignals. Sets the
+// flags from the command line, and rejects arguments that are not flags.
+// Returns an exit code if the program must exit at once: after --version; after
+// --help, which prints `description` and all flags, with headings for `groups`
+// and for the flags that all daemons have; and after a usage error, which is
+// printed on stderr.
 std::optional<int> BeginDaemon(int argc, char** argv,
                                absl::string_view description,
                                absl::Span<const FlagGroup> groups);
 
-// Writes the first line of a daemon's log. Called once the flags are known to
-// be valid, so that a usage error is a single line.
+// Writes the first line of a daemon's log. Call it once the flags are known to
+// be valid, so that a usage error is the only line.
 void LogVersion();
 
-// Prints "<program>: <message>" on stderr, or the message as a line of the JSON
-// log. Returns kExitUsage.
+// Prints "<program>: <message>" on stderr, or, with --log_format=json, the
+// message as a line of the log. Returns kExitUsage.
 int UsageError(const absl::Status& status);
 
 // Like UsageError, for a daemon that could not start. Returns ExitCodeOfStart.
@@ -55,13 +56,14 @@ int StartError(const absl::Status& status);
 // Errors: as holdfast::ResolveTask.
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 
-// The settings of --tls_dir and --insecure for connections to other tasks,
-// which may leave this machine with either flag.
+// How the process connects to other tasks. Unless --tls_dir or --insecure is
+// given, no connection may leave this machine.
 struct ConnectionFlags {
   Credentials credentials;
   bool insecure = false;
 };
-// Errors: INVALID_ARGUMENT for the certificate of another task; those of
+// Reads the settings of --tls_dir and --insecure for task `self`.
+// Errors: INVALID_ARGUMENT if the certificate is another task's; those of
 // Credentials::FromFolder.
 absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
 
@@ -75,26 +77,26 @@ struct SameHostFlags {
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<SameHostFlags> SameHostFromFlags();
 
-// Where the daemon serves HTTP, by --http_port; nothing without the flag.
-// Anyone who can reach the port can read its pages, so like every listener it
-// is limited to loopback, unless `everywhere`.
+// Where the daemon serves HTTP, as --http_port says; nullopt without the flag.
+// Anyone who can reach the port can read its pages, so the port can be reached
+// only from this machine, unless `everywhere` is true.
 // Errors: INVALID_ARGUMENT for an invalid port.
 absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
     bool everywhere);
 
-// Where the daemon serves its status pages, by --status_port; nothing without
-// the flag. With certificates, over HTTPS for operators; otherwise as for
-// --http_port.
+// Where the daemon serves its status pages, as --status_port says; nullopt
+// without the flag. If `connections` has certificates, the pages are served
+// over HTTPS, to operators only; otherwise as with --http_port.
 // Errors: INVALID_ARGUMENT for an invalid port.
 absl::StatusOr<std::optional<HttpServer::Options>> StatusFromFlags(
     const ConnectionFlags& connections);
 
-// Turns SIGTERM and SIGINT into a call, which happens at once if a signal is
-// already pending. The second signal ends the process immediately, with
+// Calls a function when SIGTERM or SIGINT arrives, or at once if one is already
+// pending. The second signal ends the process immediately, with
 // ExitCodeOfSignal.
 //
-// BeginDaemon must have been called before, and no thread may have been started
-// before that. At most one may exist at a time. Thread-compatible.
+// BeginDaemon must have been called before, and before any thread was started.
+// At most one StopSignals may exist at a time. Thread-compatible.
 class StopSignals {
  public:
   // Calls `stop` once, from its own thread, with the signal's name.

@@ -25,14 +25,15 @@ struct CommandLine {
   std::vector<std::string> arguments;
 };
 
-// Forms: --name=value, --name value; --name and --noname for a bool. One dash
-// is equivalent to two. `args` begins after the program's name. After an error,
-// the flags before the wrong one are set.
+// Sets the flags that `args` name, in the forms --name=value and --name value,
+// and --name and --noname for a bool. One dash is equivalent to two. `args`
+// begins after the program's name. After an error, the flags before the wrong
+// one are already set.
 // Errors: INVALID_ARGUMENT for a flag that is unknown, has no value, has a
 // value that does not parse, or is given twice with different values.
 absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args);
 
-// Flags under a heading of --help, in this order.
+// The flags under one heading of --help, in the order in which they are shown.
 struct FlagGroup {
   absl::string_view title;
   std::vector<absl::string_view> flags;

@@ -9,7 +9,8 @@
 
 namespace holdfast {
 
-// float32 memory of the host, which is released to its allocator at the end.
+// float32 memory of the host. Its destruction gives the memory back to its
+// allocator.
 using HostBuffer = std::unique_ptr<float[], std::function<void(float*)>>;
 
 // Pinned memory of the host, from which a device can copy by itself. Values in
@@ -24,13 +25,13 @@ class HostMemory {
  public:
   virtual ~HostMemory() = default;
 
-  // Pinned memory for `size` values, which are undefined; null if there is
-  // none. It must not outlive this object, and no copy from it may be in
-  // progress when it is released.
+  // Allocates pinned memory for `size` values, which are undefined. Returns
+  // null if there is no pinned memory. The buffer must not outlive this object,
+  // and no copy from it may be in progress when it is released.
   virtual HostBuffer Allocate(int64_t size) = 0;
 
   // Pins existing memory: `bytes` bytes from `data` on. They must be whole
-  // pages of which none is pinned; they may be mapped read-only. Returns
+  // pages, none of them pinned yet; they may be mapped read-only. Returns
   // whether it succeeded; if so, Unregister must be called before the memory is
   // unmapped.
   virtual bool Register(const void* data, size_t bytes) = 0;

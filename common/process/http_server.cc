@@ -129,7 +129,8 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> MakeContext(
     status = check("verification");
   }
   if (!status.ok()) return status;
-  // Browsers use these to choose the certificate that they offer.
+  // Browsers use the authorities' names to choose the certificate that they
+  // offer.
   const STACK_OF(X509_OBJECT)* const trusted =
       X509_STORE_get0_objects(SSL_CTX_get_cert_store(raw));
   for (int i = 0; i < sk_X509_OBJECT_num(trusted); ++i) {
@@ -161,7 +162,7 @@ class HttpServer::Impl {
   error_code Listen(const tcp::endpoint& where);
   void Accept();
   void Take(tcp::socket socket);
-  // The context for a new connection.
+  // Returns the TLS context for a new connection.
   std::shared_ptr<asio::ssl::context> CurrentTls();
   Answer AnswerTo(const absl::Status& admitted, absl::string_view method,
                   absl::string_view host, absl::string_view target) const;

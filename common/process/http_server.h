@@ -40,10 +40,10 @@ class HttpServer {
     // than once, the last value counts; a parameter without '=' is empty.
     std::map<std::string, std::string> query;
   };
-  // Makes a page, on the server's thread: it must be cheap, and not take locks
-  // that are held for long.
+  // Answers a request for one page. It is called on the server's thread, so it
+  // must be cheap, and must not take locks that are held for long.
   using Page = std::function<Answer(const Request&)>;
-  // By path, "/healthz".
+  // Indexed by the page's path, such as "/healthz".
   using Pages = std::map<std::string, Page>;
 
   // The settings for HTTPS.
@@ -55,11 +55,11 @@ class HttpServer {
       // private key.
       std::string own;
     };
-    // Called for each connection, which uses the result, or if that is an
-    // error, the last valid certificates and key.
+    // Called for each connection, which uses the returned certificates and key
+    // or, if an error is returned, the last valid ones.
     std::function<absl::StatusOr<Pem>()> pem;
-    // Whether the owner of `certificate`, which an authority has signed, may
-    // read the pages. If not, the answer is 403 with the error's message.
+    // Returns OK if the owner of `certificate`, which an authority has signed,
+    // may read the pages. Otherwise the answer is 403 with the error's message.
     std::function<absl::Status(const x509_st& certificate)> admit;
   };
 
@@ -68,8 +68,9 @@ class HttpServer {
     uint16_t port = 0;
     // Whether to listen on all addresses of this machine, not only on loopback.
     bool everywhere = false;
-    // HTTPS, TLS 1.2 or newer; connections from clients without a certificate
-    // of an authority are refused. Default: plain HTTP.
+    // If set, the server uses HTTPS, with TLS 1.2 or newer, and refuses
+    // connections from clients without a certificate of an authority. Otherwise
+    // it uses plain HTTP.
     std::optional<Tls> tls;
   };
 
@@ -78,7 +79,7 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const Options& options, Pages pages);
 
-  // Waits for the page that is being made, if any.
+  // Waits for the call of a Page that is in progress, if any.
   ~HttpServer();
 
   HttpServer(const HttpServer&) = delete;
@@ -93,16 +94,17 @@ class HttpServer {
   const std::unique_ptr<Impl> impl_;
 };
 
-// The request for `target`, in the form of a request line: "/a?b=c", optionally
-// after scheme and host.
-// Errors: INVALID_ARGUMENT when it has no path, or a '%' that two hexadecimal
-// digits do not follow.
+// Parses `target`, the part of an HTTP request line that names the page:
+// "/a?b=c", optionally after scheme and host.
+// Errors: INVALID_ARGUMENT when `target` has no path, or has a '%' that is not
+// followed by two hexadecimal digits.
 absl::StatusOr<HttpServer::Request> ParseHttpTarget(absl::string_view target);
 
 // The pages /healthz and /readyz for the probes of container engines: 200 "ok"
-// if the status is OK, otherwise 503 with its message. `alive` says whether the
-// process works at all; if it does not, its supervisor should end it. `ready`
-// says whether it takes part in its job. They are called like pages.
+// if `alive` or `ready` returns OK, otherwise 503 with the error's message.
+// `alive` says whether the process works at all; if not, its supervisor should
+// end it. `ready` says whether the process takes part in its job. Both are
+// called like a Page.
 HttpServer::Pages HealthPages(std::function<absl::Status()> alive,
                               std::function<absl::Status()> ready);
 

@@ -8,9 +8,10 @@
 //    "event":"lost","about":"/job:worker/task:1"}
 //
 // but without the line breaks. "task", "generation" and "step" are present once
-// they are known: they are the process's own, as last set, but on the line of
-// an event (common/process/log_event.h), generation and step are the event's.
-// Only such lines have "event" and "about", the task that the event is about.
+// they are known: their values are those last set for the process, except that
+// the line of an event (common/process/log_event.h) has the event's generation
+// and step. Only the line of an event has "event", and "about", the task that
+// the event is about.
 //
 // All functions are thread-safe.
 #ifndef HOLDFAST_COMMON_PROCESS_JSON_LOG_H_
@@ -32,8 +33,8 @@ namespace holdfast {
 // line as text.
 void StartJsonLog();
 
-// Set the values in the lines of this process from here on. Cheap enough for
-// every step.
+// Set the task, generation and step of all later lines of this process. Cheap
+// enough to be called at every step.
 void SetLogTask(const TaskId& task);
 void SetLogGeneration(uint64_t generation);
 void SetLogStep(uint64_t step);
@@ -41,14 +42,14 @@ void SetLogStep(uint64_t step);
 // The contents of a line.
 struct LogLine {
   absl::Time time;
-  // "INFO".
+  // Such as "INFO".
   absl::string_view severity;
   // Empty if not known yet.
   absl::string_view task;
   // 0 if not known yet.
   uint64_t generation = 0;
   uint64_t step = 0;
-  // "server.cc"
+  // Such as "server.cc".
   absl::string_view file;
   int line = 0;
   int64_t thread = 0;
@@ -57,7 +58,7 @@ struct LogLine {
   const proto::Event* event = nullptr;
 };
 
-// The line, including the line feed.
+// `line` as JSON, including the line feed.
 std::string FormatJsonLogLine(const LogLine& line);
 
 }  // namespace holdfast

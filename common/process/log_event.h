@@ -8,7 +8,7 @@
 
 namespace holdfast {
 
-// Logs an event of the job as one line, its text: as ERROR if the job has
+// Logs the text of an event of the job, as one line: as ERROR if the job has
 // failed, as WARNING if it may need attention (LOST, FENCED, GENERATION,
 // CHECKPOINT_FAILED, SLOW), and otherwise as INFO. In a JSON log the line has
 // more fields (common/process/json_log.h). `file` and `line` are the caller's.

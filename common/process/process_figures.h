@@ -11,7 +11,8 @@ namespace holdfast {
 // cannot be read are 0.
 struct ProcessFigures {
   uint64_t resident_bytes = 0;
-  // In user and system mode, for all threads, including those that have ended.
+  // CPU time in user and system mode of all threads, including threads that
+  // have ended.
   double cpu_seconds = 0;
   uint64_t open_files = 0;
   // When the process started, in seconds since 1970, by the machine's date.
@@ -19,7 +20,7 @@ struct ProcessFigures {
 };
 
 // Reads some small files of /proc; takes about 50 us, and no lock. `root` is
-// the prefix of their paths: "" on a real machine.
+// the prefix of the files' paths: "" on a real machine.
 ProcessFigures ReadProcessFigures(const std::string& root = "");
 
 }  // namespace holdfast

@@ -10,7 +10,7 @@ namespace holdfast {
 
 // This program's release: 0, the version of the protocol (kProtocolVersion),
 // and a number that increases with each release of that protocol.
-// docs/operating/compatibility.md says what it promises.
+// docs/operating/compatibility.md says what these numbers promise.
 inline constexpr char kVersion[] = "0.8.0";
 
 // The output of `program` for --version, and the first line of its log:

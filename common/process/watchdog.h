@@ -12,25 +12,26 @@
 
 namespace holdfast {
 
-// Reports what a daemon is waiting for when a wait lasts longer than it should,
-// so that whatever the cause, the log says where the daemon is stuck.
+// Reports what a daemon is waiting for if the wait lasts longer than it should,
+// so that the log says where the daemon is stuck, whatever the cause.
 //
-// Thread-compatible; probes are called from its own thread.
+// Thread-compatible; probes are called from the watchdog's own thread.
 class Watchdog {
  public:
   struct Wait {
-    // "the shard's thread, which is busy".
+    // What is waited for, such as "the shard's thread, which is busy".
     std::string what;
     absl::Duration lasted;
   };
-  // The current wait, if any.
+  // Returns the current wait, if there is one.
   using Probe = std::function<std::optional<Wait>()>;
   using Report = std::function<void(const std::string& text)>;
 
   explicit Watchdog(Report report) : report_(std::move(report)) {}
 
-  // A wait is reported when it has lasted for `bound`, and again each time its
-  // length has doubled. Must be called before Start.
+  // Adds a probe. A wait that it returns is reported when it has lasted for
+  // `bound`, and again each time its length has doubled. Must be called before
+  // Start.
   void Add(absl::Duration bound, Probe probe);
   // Checks all probes every `period`, until the watchdog is destroyed.
   void Start(absl::Duration period = absl::Seconds(1));

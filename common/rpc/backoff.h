@@ -20,9 +20,9 @@ inline bool IsTransient(const absl::Status& status) {
          absl::IsCancelled(status);
 }
 
-// How long to wait before a call is sent again. The bound doubles from `first`
-// up to `max`, and each wait is drawn at random from the upper half of it, so
-// that tasks that lost the same peer do not all come back at once.
+// Says how long to wait before a call is sent again. The longest wait doubles
+// from `first` up to `max`, and each wait is drawn at random from its upper
+// half, so that tasks that lost the same peer do not all come back at once.
 //
 // Thread-compatible.
 class Backoff {
@@ -31,14 +31,14 @@ class Backoff {
                    absl::Duration max = absl::Seconds(1))
       : first_(first), max_(max), bound_(first) {}
 
-  // Uniformly random in [bound / 2, bound], where bound = first, 2 first, 4
-  // first, ... max.
+  // Returns the next wait, uniformly random in [bound / 2, bound], where bound
+  // is first, 2 first, 4 first, ... max.
   absl::Duration Next(absl::BitGenRef random) {
     const absl::Duration bound = bound_;
     bound_ = std::min(2 * bound_, max_);
     return bound * absl::Uniform(random, 0.5, 1.0);
   }
-  // To be called after a success.
+  // Makes `first` the next bound. Call it after a success.
   void Reset() { bound_ = first_; }
 
  private:

@@ -10,21 +10,21 @@
 namespace holdfast {
 
 // Decides which waits poll briefly before they sleep. A sleeping thread has to
-// be woken, and an idle core takes some 50 us to come back: as long as the rest
-// of a small call.
+// be woken, and an idle core takes some 50 us to resume work, which is as long
+// as the rest of a small call takes.
 //
-// A poll that finds nothing costs time that other threads may want, so the
-// waits after it sleep at once: the first time one wait, and after each further
-// fruitless poll twice as many plus one, up to kMostSkipped. So little is lost
-// where answers take long, or where there are more threads than cores. The
+// A poll that finds nothing costs time that other threads may want, so after it
+// some waits sleep at once: one wait after the first fruitless poll, and after
+// each further one twice as many plus one, up to kMostSkipped. So little time
+// is lost if answers take long, or if there are more threads than cores. The
 // first successful poll resets the count.
 //
 // Thread-safe; threads that wait for the same events share one.
 class BusyPoll {
  public:
-  // Longer than a small call takes when the other side sleeps. If it were
-  // shorter, two sides that both sleep would never find out that neither has
-  // to.
+  // How long to poll: longer than a small call takes while the other side
+  // sleeps. If it were shorter, two sides that both sleep would never find out
+  // that neither needs to.
   static constexpr absl::Duration kLength = absl::Microseconds(200);
   static constexpr int kMostSkipped = 127;
 
@@ -36,7 +36,7 @@ class BusyPoll {
     return false;
   }
 
-  // Reports the outcome of a poll.
+  // Reports the outcome of a poll; `in_vain` says that it found nothing.
   void Tell(bool in_vain) {
     const int skipped = skipped_.load(std::memory_order_relaxed);
     const int next = in_vain ? std::min(2 * skipped + 1, kMostSkipped) : 0;

@@ -22,31 +22,33 @@ namespace holdfast {
 // its own calls, and those that an RpcServer serves.
 //
 // Few threads should wait inside gRPC, on this queue or on others: one of them
-// watches all sockets of the process, and hands them over to the next before it
-// looks at what arrived. A call of 16 bytes takes 45 us when one thread waits
-// on either side, 100 us when two do (docs/reports/wire.md). So blocking stubs
-// and gRPC's callback API, which wait in threads of their own, are only for
-// short calls. A waiting thread polls briefly before it sleeps, if that has
-// been worthwhile (busy_poll.h).
+// watches all sockets of the process, and hands the sockets over to the next
+// thread before it looks at what arrived. A call of 16 bytes takes 45 us if one
+// thread waits on each side, and 100 us if two do (docs/reports/wire.md). So
+// blocking stubs and gRPC's callback API, which wait in threads of their own,
+// are only for short calls. A waiting thread polls briefly before it sleeps, if
+// that has been worthwhile (busy_poll.h).
 //
 // Thread-safe.
 class CallQueue {
  public:
-  // The owner of operations in progress. It must live until all of them have
-  // happened.
+  // The owner of operations in progress. It must live until all of its
+  // operations have completed and Happen has been called for each.
   class Event {
    public:
     virtual ~Event() = default;
-    // An operation has completed; `ok` is gRPC's. Called by a polling thread.
+    // Handles the completion of an operation, of which gRPC reports `ok`.
+    // Called by a polling thread.
     virtual void Happen(bool ok) = 0;
   };
 
-  // Called by a polling thread when a call has ended. It may take the response.
+  // Called by a polling thread when a call has ended. It may move the response
+  // out.
   using OnEnd =
       std::function<void(const grpc::Status&, grpc::ByteBuffer* response)>;
 
   CallQueue();
-  // For a server's queue.
+  // Makes a CallQueue of a server's queue.
   explicit CallQueue(std::unique_ptr<grpc::CompletionQueue> queue);
   // No operation may be in progress.
   ~CallQueue();
@@ -64,7 +66,7 @@ class CallQueue {
   // drained.
   bool Poll(absl::Time deadline);
 
-  // Makes a waiting Poll return soon.
+  // Makes one thread that waits in Poll return soon.
   void Wake();
 
   // A completed operation, found by a polling thread.
@@ -73,15 +75,16 @@ class CallQueue {
     bool ok;
     void Happen() const { event->Happen(ok); }
   };
-  // kClosed: Close was called, and no operation is in progress.
+  // kClosed means that Close was called, and that no operation is in progress.
   enum class Look { kFound, kNothing, kClosed };
 
-  // For threads that act between finding a completion and running it
-  // (CallThreads). The thread that finds a completion must call its Happen.
+  // Look for a completed operation, once or until `deadline`, without running
+  // its Happen. For threads that have something to do between the two
+  // (CallThreads); the thread that finds a completion must call its Happen.
   Look LookOnce(Completion* completion);
   Look LookUntil(absl::Time deadline, Completion* completion);
 
-  // No operation may be started afterwards.
+  // Closes the queue: no operation may be started afterwards.
   void Close();
 
   grpc::CompletionQueue* get() { return queue_.get(); }

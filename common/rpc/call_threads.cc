@@ -12,8 +12,8 @@
 namespace holdfast {
 namespace {
 
-// After this many operations in a row that were found without waiting, a thread
-// calls for help.
+// A thread calls for help after it has found this many completed operations in
+// a row without waiting.
 constexpr int kMany = 16;
 
 }  // namespace

@@ -18,11 +18,12 @@ namespace holdfast {
 // Threads that poll a queue throughout their lives, and run the handlers of the
 // completions that they find.
 //
-// As few threads as possible poll (CallQueue says why): one, which another
+// As few threads as possible poll (CallQueue says why): one, which a second one
 // joins if the queue is never empty, and so on up to `threads`; and one more
-// when all polling threads have been in handlers for about a millisecond, so
-// that `threads` slow handlers do not hold up other calls. The remaining
-// threads sleep outside of gRPC, one of them on the timer of the StallDetector.
+// than that if all polling threads have been in handlers for about a
+// millisecond, so that `threads` slow handlers do not hold up other calls. The
+// remaining threads sleep outside of gRPC, one of them on the timer of the
+// StallDetector.
 class CallThreads {
  public:
   // Starts `threads` + 1 threads. `name` is their name as debuggers and top
@@ -44,7 +45,7 @@ class CallThreads {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // Polls until another thread does, or the queue is closed.
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes another thread join, unless `threads` of them serve already.
+  // Makes another thread serve, unless `threads` threads serve already.
   void CallForHelp() ABSL_LOCKS_EXCLUDED(mutex_);
   bool LeaveToOthers() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -53,13 +54,13 @@ class CallThreads {
   const std::unique_ptr<StallDetector> stall_;
 
   absl::Mutex mutex_;
-  // Threads in Serve, including those in handlers.
+  // The number of threads in Serve, including those in handlers.
   int serving_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Another thread should serve.
+  // Whether another thread should serve.
   bool help_wanted_ ABSL_GUARDED_BY(mutex_) = true;
-  // A thread is waiting for a stall.
+  // Whether a thread is waiting for a stall.
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;
-  // The queue is closed and drained.
+  // Whether the queue is closed and drained.
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::vector<std::thread> threads_;

@@ -24,7 +24,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
 
   if (kind == ChannelKind::kControl) {
-    // Otherwise all channels to one address share a connection.
+    // By default, all channels to one address share a connection.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   }
 

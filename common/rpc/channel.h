@@ -15,9 +15,9 @@ class Channel;
 
 namespace holdfast {
 
-// What a channel carries. A small call queued behind tensors waits for them: it
-// took 13.9 ms next to 16 parts of 4 MiB on the same connection, and 0.27 ms on
-// a connection of its own.
+// What a channel carries. A small call that is queued behind tensors waits for
+// them: beside 16 parts of 4 MiB, a small call took 13.9 ms on the same
+// connection, and 0.27 ms on a connection of its own.
 enum class ChannelKind {
   // Push, Pull and the like. Channels of one process to one ps may share a
   // connection.
@@ -33,10 +33,10 @@ enum class ChannelKind {
 inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(20);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
-// A channel to ps task `ps` at `address`, "host:port". It connects on first
-// use, and reconnects after 0.1 s to 1 s whenever the connection is lost; calls
-// made in between fail with UNAVAILABLE, and gRPC does not retry them.
-// Thread-safe, as are channels.
+// Makes a channel to ps task `ps` at `address`, "host:port". The channel
+// connects on first use, and reconnects after 0.1 s to 1 s whenever the
+// connection is lost; calls made while it is not connected fail with
+// UNAVAILABLE, and gRPC does not retry them. Thread-safe, as are channels.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            uint32_t ps, ChannelKind kind,
                                            const Credentials& credentials);

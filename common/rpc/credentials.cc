@@ -244,7 +244,8 @@ struct Files {
     return files;
   }
 
-  // Checks that the files fit together, and returns whose they are.
+  // Checks that the files fit together, and returns the identity of their
+  // owner.
   absl::StatusOr<Identity> Check() const {
     const std::string own_path = folder + kOwn;
     HOLDFAST_ASSIGN_OR_RETURN(
@@ -300,7 +301,8 @@ class MemoryFile {
   }
 
   std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
-  // Takes over the content of `other`. Needs no additional file descriptor.
+  // Replaces the content by that of `other`. Needs no additional file
+  // descriptor.
   void Become(const MemoryFile& other) const {
     PCHECK(dup3(other.fd_, fd_, O_CLOEXEC) == fd_);
   }
@@ -395,7 +397,7 @@ struct Credentials::Impl {
   const MemoryFiles in_use;
   const std::shared_ptr<FileWatcherCertificateProvider> provider;
 
-  // Owned by the thread.
+  // Used only by the thread.
   Files known;
   absl::Status last_refusal;
 

@@ -19,12 +19,12 @@ class ServerCredentials;
 
 namespace holdfast {
 
-// The URIs among a certificate's subject alternative names that are, or claim
-// to be, identities.
+// The URIs among a certificate's subject alternative names that are identities,
+// valid or not (IsIdentityUri).
 std::vector<std::string> IdentityUrisOf(const x509_st& certificate);
 
-// What a process presents to its peers and requires of them: certificates of
-// one authority (docs/operating/security.md), or nothing.
+// What a process presents to its peers and requires from them: either
+// certificates of one authority (docs/operating/security.md), or nothing.
 //
 // Copies are cheap and share their state. Thread-safe.
 class Credentials {
@@ -33,14 +33,14 @@ class Credentials {
   // authenticated.
   Credentials() = default;
 
-  // Mutual TLS with the PEM files of a folder, which have the names that
-  // Kubernetes gives them:
+  // Credentials for mutual TLS from the PEM files in `folder`, which have the
+  // names that Kubernetes gives them:
   //   ca.crt   the authorities whose certificates are accepted, one or more
   //   tls.crt  this process's certificate, then any intermediate ones
   //   tls.key  its private key, without a passphrase
-  // While any copy lives, the files are checked again each second. When they
-  // have changed and are valid, later connections use the new ones; otherwise
-  // the log says what is wrong.
+  // While any copy of the object lives, the files are checked again each
+  // second. If they have changed and are valid, later connections use the new
+  // files; if the new files are not valid, the log says what is wrong.
   //
   // Errors, with the file's name: NOT_FOUND when it cannot be read;
   // INVALID_ARGUMENT when it does not parse, when the key does not belong to
@@ -53,21 +53,21 @@ class Credentials {
   // The identity in this process's certificate. Requires secure().
   const Identity& identity() const;
 
-  // Accepts every peer with a certificate of the authority. The peer's
-  // identity, and what it may do, must be checked in each call. A copy of this
-  // object must outlive the server.
+  // Credentials for a server that accepts every peer with a certificate of the
+  // authority. The peer's identity, and what the peer may do, must be checked
+  // in each call. A copy of this object must outlive the server.
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
-  // Connects only to ps task `ps` of the same training, on whatever host: host
-  // names are not compared.
+  // Credentials for a channel that connects only to ps task `ps` of the same
+  // training, on whatever host: host names are not compared.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(uint32_t ps) const;
   // The server name (SNI) to request of ps task `ps`. Requires secure().
   std::string HostName(uint32_t ps) const;
 
-  // Paths at which OpenSSL finds, as PEM, the files in use. Requires secure().
-  // Valid while any copy lives.
+  // Paths at which OpenSSL finds the certificates in use, as PEM. Requires
+  // secure(). The paths are valid while any copy of this object lives.
   struct Paths {
     std::string authorities;
-    // This process's certificate and its key.
+    // The file with this process's certificate and its key.
     std::string own;
   };
   Paths paths() const;
@@ -77,7 +77,7 @@ class Credentials {
   explicit Credentials(std::shared_ptr<const Impl> impl)
       : impl_(std::move(impl)) {}
 
-  // Null without credentials.
+  // Null if there are no credentials.
   std::shared_ptr<const Impl> impl_;
 };
 

@@ -10,7 +10,7 @@
 namespace holdfast {
 
 // Converts a deadline of the steady clock (common/base/clock.h) for gRPC, which
-// accepts it wherever it accepts a time_point of the system clock.
+// accepts the result wherever it accepts a time_point of the system clock.
 inline gpr_timespec GrpcDeadline(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) {
     return gpr_inf_future(GPR_CLOCK_MONOTONIC);

@@ -136,7 +136,8 @@ void LookUp(const std::string& host, uint16_t port, Lookup* lookup) {
   lookup->done = true;
 }
 
-// Empty, with the reason in `*why`, if the name does not resolve.
+// The addresses of `where`. Empty, with the reason in `*why`, if the name does
+// not resolve.
 std::vector<Endpoint> Resolve(const HostPort& where, const Patience& patience,
                               Diagnosis* why) {
   const auto lookup = std::make_shared<Lookup>();
@@ -174,7 +175,8 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  // 0 once connected; otherwise an errno, ETIMEDOUT for silence.
+  // Connects, and returns 0, or an errno, which is ETIMEDOUT if the peer does
+  // not answer.
   int Connect(const Endpoint& to, const Patience& patience) {
     if (fd_ < 0) return errno;
     const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
@@ -199,8 +201,9 @@ class Socket {
     }
   }
 
-  // The next bytes. Empty if the peer has closed the connection or, with
-  // `*silent` set, has sent nothing in time.
+  // Returns the next bytes. Returns nothing if the peer has closed the
+  // connection; or, and then sets `*silent`, if the peer has sent nothing in
+  // time.
   std::string Receive(const Patience& patience, bool* silent) {
     std::string bytes(kMostHeard, '\0');
     if (!Await(POLLIN, patience)) {
@@ -268,7 +271,7 @@ struct Talk {
   bool handshake = false;
   long verified = X509_V_OK;
   std::vector<std::string> names;
-  // Whether an encrypted answer came, and otherwise the alert.
+  // Whether the peer sent an encrypted answer; if it did not, its TLS alert.
   bool answered = false;
   std::string alert;
 };
@@ -354,7 +357,8 @@ class TlsTalk {
     const std::unique_ptr<X509, SslFree> certificate(
         SSL_get1_peer_certificate(ssl_.get()));
     if (certificate != nullptr) talk_.names = IdentityUrisOf(*certificate);
-    // With TLS 1.3 a server verifies the client's certificate only after that.
+    // With TLS 1.3 a server verifies the client's certificate only after the
+    // handshake.
     const Patience answer = patience.For(kAnswerPatience);
     Drive(answer, [this] {
       return SSL_write(ssl_.get(), kHttp2Opening.data(), kHttp2Opening.size());
@@ -403,7 +407,7 @@ class TlsTalk {
 
 // ---- The verdict ----
 
-// For bytes that no ps sends.
+// The diagnosis for a peer that has sent `heard`, bytes that no ps sends.
 Diagnosis NotPs(absl::string_view heard) {
   const std::string line(
       absl::StripAsciiWhitespace(heard.substr(0, heard.find('\n'))));
@@ -424,7 +428,8 @@ Diagnosis Mute(const Talk& talk) {
                      : "connections are closed without an answer");
 }
 
-// For a complete handshake. kUnclear without a cause if nothing is wrong.
+// The diagnosis for a peer with which the TLS handshake is complete. It is
+// kUnclear, without a cause, if nothing is wrong.
 Diagnosis JudgeTls(const Talk& talk, uint32_t ps,
                    const Credentials& credentials) {
   if (talk.verified != X509_V_OK) {

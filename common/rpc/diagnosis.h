@@ -21,51 +21,53 @@ namespace holdfast {
 // The reason why there is no connection to a ps.
 struct Diagnosis {
   enum class Kind {
-    // Nothing was found, or only silence, which may have any reason.
+    // No cause was found: the peer is merely silent, which may have any reason.
     kUnclear,
-    // Certain, but may go away by itself: tasks start in any order, and names
-    // and certificates are replaced.
+    // The cause is certain, but may go away by itself: tasks start in any
+    // order, and names and certificates are replaced.
     kPassing,
-    // Certain, and lasts until flags, ClusterSpec or certificates are changed.
+    // The cause is certain, and lasts until flags, ClusterSpec or certificates
+    // are changed.
     kMistake,
   };
 
-  // INVALID_ARGUMENT for a mistake, otherwise UNAVAILABLE. The message is
-  // `name`, then `cause`.
+  // Returns INVALID_ARGUMENT for kMistake, otherwise UNAVAILABLE. The message
+  // is `name`, then `cause`.
   absl::Status ToStatus(absl::string_view name) const;
 
   Kind kind = Kind::kUnclear;
-  // "connection refused: nothing listens there". Names neither the ps nor its
-  // address. Empty if nothing was found.
+  // Such as "connection refused: nothing listens there". Names neither the ps
+  // nor its address. Empty if no cause was found.
   std::string cause;
   // The task of this training that was found instead of the expected one.
   std::optional<TaskId> found;
 };
 
-// The method that asks a ps whether it is the expected task: besides the
-// services of gRPC's health protocol, a ps has one with the name of its task,
+// The method that asks a ps whether it is the expected task: each ps answers
+// the health check of a service that has the name of its task,
 // "/job:ps/task:1".
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
-// The answer of ps `self` to a health check of an unknown `service`: NOT_FOUND.
+// The answer of ps `self` to a health check of an unknown `service`: a
+// NOT_FOUND that names `self`.
 absl::Status NoSuchService(absl::string_view service, const TaskId& self);
 
 // Interprets the answer to a health check of the service of ps task `ps`.
-// NOT_FOUND without a task name comes from an older ps, and says nothing.
+// NOT_FOUND without a task name comes from an older ps, and gives no cause.
 Diagnosis JudgeHealthCheck(const absl::Status& answer, uint32_t ps);
 
 // Connects to `address`, "host:port", and finds out what keeps gRPC from
 // reaching ps task `ps` there: resolves the name, connects, inspects the first
-// bytes received, makes a TLS handshake, and asks which task it is.
+// bytes received, makes a TLS handshake, and asks the server which task it is.
 //
-// Returns within `patience`, or shortly after `*cancelled` is set (null: cannot
-// be cancelled). A DNS look-up that takes longer is left to a detached thread,
-// which exits when the look-up ends.
+// Returns within `patience`, or shortly after `*cancelled` is set (if null, it
+// cannot be cancelled). A DNS look-up that takes longer is left to a detached
+// thread, which exits when the look-up ends.
 Diagnosis Diagnose(const std::string& address, uint32_t ps,
                    const Credentials& credentials, absl::Duration patience,
                    const std::atomic<bool>* cancelled);
 
-// How long one diagnosis of a Diagnoser may take.
+// The longest time that one diagnosis of a Diagnoser may take.
 inline constexpr absl::Duration kLookPatience = absl::Seconds(3);
 
 // Diagnoses in a background thread, on behalf of a thread that waits for a

@@ -10,11 +10,11 @@
 
 namespace holdfast {
 
-// Stands in a certificate in place of a job of the ClusterSpec: a person or a
-// tool that watches a job and may have it save checkpoints.
+// The JOB of an Identity that belongs to no task, but to a person or a tool
+// that watches a job and may have it save checkpoints.
 inline constexpr char kOperatorJob[] = "operator";
-// Stands in a Sender for a process, such as an operator's, that belongs to no
-// job and only reads.
+// The job in the Sender of a process, such as an operator's, that is not a task
+// of the cluster and only reads.
 inline constexpr char kClientJob[] = "client";
 
 // The owner of a certificate, which has as one of its subject alternative names
@@ -36,9 +36,9 @@ struct Identity {
   }
 };
 
-// Errors: INVALID_ARGUMENT, with the name, unless it consists of 1 to 63
-// lower-case letters, digits and '-', and neither begins nor ends with '-': it
-// must fit into a host name.
+// Checks that `name` can be part of a host name: 1 to 63 lower-case letters,
+// digits and '-', neither beginning nor ending with '-'.
+// Errors: INVALID_ARGUMENT, with the name.
 absl::Status CheckTrainingName(absl::string_view name);
 
 // Whether `uri` claims to be an identity, valid or not.

@@ -23,7 +23,7 @@ absl::Status ToBytes(const Message& message, grpc::ByteBuffer* bytes) {
       grpc::SerializationTraits<Message>::Serialize(message, bytes, &own));
 }
 
-// Parses `bytes`, and clears them.
+// Parses `bytes` into `message`, and clears `bytes`.
 // Errors: INVALID_ARGUMENT for bytes that do not parse as the message.
 template <typename Message>
 absl::Status FromBytes(grpc::ByteBuffer* bytes, Message* message) {

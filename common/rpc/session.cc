@@ -156,7 +156,7 @@ Session::Session(Options options, std::unique_ptr<Rpc> rpc)
 Session::~Session() {
   SendTrace(kTracePatience);
   StopRenewing();
-  // Its calls were cancelled with those of the session.
+  // The TraceReporter's calls were cancelled with those of the session.
   trace_.reset();
 }
 
@@ -396,8 +396,8 @@ void Session::RenewUntilStopped() {
     } else {
       if (silent == absl::ZeroDuration()) report = begun + kFirstReport;
       silent += std::min(took, attempt) + pause;
-      // The result of this look is available when the next attempt, which waits
-      // for a connection, has failed too.
+      // The diagnosis that is started here is available when the next attempt,
+      // which waits for a connection, has failed too.
       const std::string cause = CauseOf(diagnoser.Look(), status);
       if (silent >= patience) {
         return End(absl::UnavailableError(
@@ -453,7 +453,8 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   if (left_) return absl::OkStatus();
   SendTrace(std::min(kTracePatience, deadline - SteadyNow()));
   StopRenewing();
-  // A coordinator that was silent for so long will not receive this either.
+  // A coordinator that was silent for so long will not receive the Leave
+  // either.
   if (absl::IsUnavailable(status())) return status();
   rpc_->Permit();
 

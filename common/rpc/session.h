@@ -35,11 +35,12 @@ namespace holdfast {
 // connection. Over the same connection the task hears at once of new
 // generations and of changes in the job's state.
 //
-// The session registers again with a restarted coordinator. It ends once, for
-// one of these reasons, and is not renewed afterwards: the job has FAILED; the
-// coordinator has fenced the task, or does not take it back; the coordinator
-// was silent for too long; Close was called. A job that is DONE does not end
-// it: the task may still have something to evaluate, and leaves with Close.
+// The session registers again with a restarted coordinator. The session ends
+// when the job has FAILED; when the coordinator has fenced the task, or does
+// not take it back; when the coordinator was silent for too long; or when Close
+// is called. It is not renewed afterwards. A job that is DONE does not end the
+// session: the task may still have something to evaluate, and leaves with
+// Close.
 //
 // Thread-safe.
 class Session {
@@ -48,23 +49,24 @@ class Session {
 
   struct Options {
     TaskId task;
-    // For the session's calls. Other threads must poll it, from before Open
-    // until the session is destroyed.
+    // The queue for the session's calls. Other threads must poll it, from
+    // before Open until the session is destroyed.
     CallQueue* queue = nullptr;
     // Address of ps task 0, host:port.
     std::string coordinator;
-    // For the connection to the coordinator.
+    // The credentials for the connection to the coordinator.
     Credentials credentials;
     // The task's own address, host:port. Set only by ps tasks.
     std::string address;
-    // Identifies this life of the task. 0: Open generates one.
+    // Identifies this life of the task. If it is 0, Open generates a nonce.
     uint64_t nonce = 0;
-    // Empty if the task has none, as for a ps.
+    // Digests of the task's job file and of its data. Empty if the task has
+    // none, as for a ps.
     std::string job_digest;
     std::string data_digest;
-    // What a worker is about to declare. If the worker is refused, it is
-    // compared with the job's declaration, so that the error names the first
-    // difference.
+    // The declaration that a worker is about to make. If the worker is refused,
+    // this declaration is compared with the job's, so that the error names the
+    // first difference.
     std::optional<proto::Declaration> declaration;
     // The numbers of tasks in the task's ClusterSpec.
     uint32_t num_ps = 1;
@@ -74,11 +76,12 @@ class Session {
 
     // When Open gives up.
     absl::Time deadline = absl::InfiniteFuture();
-    // How long one attempt of Open or Close may take. A longer timeout detects
-    // a dead connection later.
+    // How long one attempt of Open or Close may take. With a longer timeout, a
+    // dead connection is detected later.
     absl::Duration attempt_timeout = absl::Seconds(5);
-    // How long the coordinator may be silent before the session ends. A longer
-    // time lets it come back later. 0 means the duration of a lease.
+    // How long the coordinator may be silent before the session ends. With a
+    // longer time, the coordinator may come back later. 0 means the duration of
+    // a lease.
     absl::Duration patience = kDefaultTimeout;
     // Called before each renewal: returns the job's own patience, which
     // overrides `patience` once the task knows it. May be empty.
@@ -87,7 +90,7 @@ class Session {
     // Called before each renewal: returns what the task reports about itself.
     // Must not block, because the lease is running. May be empty.
     std::function<TaskReport()> report;
-    // Records on demand, for traces of the whole cluster. Must outlive the
+    // Records the task's part of traces of the whole cluster. Must outlive the
     // session. Null if the task takes no part in them.
     Tracer* tracer = nullptr;
     // Called on each change of the news: by Open after the registration, later
@@ -95,8 +98,9 @@ class Session {
     // the session. May be empty.
     std::function<void(const News& news)> on_change;
     // Called with what the session waits for, and why a connection fails
-    // (diagnosis.h), after two seconds and then every ten: by Open, and by the
-    // session's thread while the coordinator is silent. May be empty.
+    // (diagnosis.h), after two seconds of waiting and then every ten: by Open,
+    // and by the session's thread while the coordinator is silent. May be
+    // empty.
     std::function<void(const std::string& what)> on_waiting;
     // Called by Open about once a second; returns whether to give up, with
     // CANCELLED. May be empty.
@@ -104,11 +108,11 @@ class Session {
   };
 
   // Registers, then starts to renew the lease. Repeats unanswered calls with
-  // the same nonce, and asks again while the coordinator cannot admit the task
-  // yet.
+  // the same nonce, and registers again for as long as the coordinator cannot
+  // admit the task yet.
   // Errors: UNAVAILABLE, with the coordinator and the cause, when it did not
   // answer, or did not admit the task, by the deadline; INVALID_ARGUMENT when
-  // the process that answers there will never be the coordinator
+  // the process that answers at `coordinator` will never be the coordinator
   // (Diagnosis::kMistake); otherwise the coordinator's error, at once (see
   // Coordinator.Register in proto/coordinator.proto), except ALREADY_EXISTS,
   // which comes only after the task has waited for its place for the duration
@@ -122,7 +126,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   News news() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Parts of it.
+  // Parts of news().
   proto::Sender sender() const { return news().sender; }
   proto::JobState state() const { return news().state; }
   absl::Status status() const { return news().status; }
@@ -130,8 +134,8 @@ class Session {
   // Leaves the cluster in an orderly way. A non-empty `error` says why the job
   // cannot go on, and fails the job; empty means that the job is done, or that
   // the task steps down and another may take its place. May be called
-  // repeatedly: once the coordinator has answered, it does nothing. Returns
-  // only after a running `on_change` has returned.
+  // repeatedly: once the coordinator has answered, Close does nothing. Close
+  // returns only after a running `on_change` has returned.
   // Errors: those of Open when the coordinator did not answer; status(), at
   // once, when the session has ended because the coordinator was silent.
   absl::Status Close(const std::string& error, absl::Time deadline)
@@ -142,18 +146,19 @@ class Session {
 
   Session(Options options, std::unique_ptr<Rpc> rpc);
 
-  // Tries until options_.deadline.
+  // Tries to register until options_.deadline.
   absl::Status RegisterFirst();
   void RenewUntilStopped();
   // Register and Renew make one attempt each. Errors: those of the call.
-  // True if the task was admitted; otherwise `*waiting_for` says what the
-  // coordinator waits for, and the caller must ask again.
+  // Register returns true if the task was admitted; otherwise `*waiting_for`
+  // says what the coordinator waits for, and the caller must call it again.
   absl::StatusOr<bool> Register(absl::Time deadline, std::string* waiting_for);
-  // `*trace_changes`: whether the answer has anything new about a trace.
+  // Sets `*trace_changes` to whether the answer has anything new about a trace.
   absl::Status Renew(absl::Duration wait, absl::Time deadline,
                      bool* trace_changes);
-  // For a task that was refused with `why`: how its declaration differs from
-  // the job's, as an addition to the error. Empty if that is not known.
+  // Says how the declaration of this task, which was refused with `why`,
+  // differs from the job's, as an addition to the error. Empty if the
+  // difference is not known.
   std::string DescribeDifference(const absl::Status& why);
   // What Open returns when the process at the coordinator's address, which may
   // not be the coordinator at all, has refused the task with `refusal`.
@@ -164,16 +169,17 @@ class Session {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& why);
   void StopRenewing();
-  // False if the session was stopped in the meantime.
+  // Returns false if the session was stopped in the meantime.
   bool Sleep(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   // "/job:ps/task:0 at host:port".
   std::string CoordinatorName() const;
   // `status`, with CoordinatorName() before its message.
   absl::Status FromCoordinator(const absl::Status& status) const;
-  // To be called before calls are ended: waits until the spans of a finished
-  // trace are sent.
+  // Waits until the spans of a finished trace are sent. Must be called before
+  // the calls in progress are ended.
   void SendTrace(absl::Duration patience);
-  // Calls on_waiting with `text` once `*report` has come, and postpones it.
+  // Calls on_waiting with `text` if the time `*report` has come, and then sets
+  // `*report` to the time of the next report.
   void ReportWait(absl::string_view text, absl::Time* report) const;
 
   const Options options_;

@@ -16,11 +16,11 @@ struct SessionNews {
   // State of the job, which may go on without the task after the session has
   // ended.
   proto::JobState state;
-  // The value in the last answer.
+  // The job's durable step, as in the coordinator's last answer.
   uint64_t durable_step = 0;
-  // OK while the session lasts, and after DONE. Otherwise why it has ended:
-  // ABORTED when the job has failed or the task was refused, UNAVAILABLE when
-  // the coordinator was silent.
+  // OK while the session lasts, and after DONE. Otherwise the reason why the
+  // session has ended: ABORTED when the job has failed or the task was refused,
+  // UNAVAILABLE when the coordinator was silent.
   absl::Status status;
 };
 

@@ -11,15 +11,16 @@
 
 namespace holdfast {
 
-// Notices that a queue is not polled because every polling thread has been in a
-// handler for about a millisecond.
+// Detects stalls: that a queue is not polled because every polling thread has
+// been in a handler for about a millisecond.
 //
-// Threads that poll report when they enter a handler and return from it. The
-// last to enter one sets a timer (timerfd, CLOCK_MONOTONIC) on which another
-// thread sleeps in AwaitStall. Setting it is a system call of up to 3 us, and
-// waking a thread costs more; so it is set to expire after 2 * kStall, and
-// later handlers postpone it at most once per kStall: it expires in a stall,
-// and once after the last of a series of short handlers.
+// Threads that poll report when they enter a handler and return from it. When
+// the last polling thread enters a handler, so that no thread polls, it sets a
+// timer (timerfd, CLOCK_MONOTONIC) on which another thread sleeps in
+// AwaitStall. Setting the timer is a system call of up to 3 us, and waking a
+// thread costs more. So the timer is set to expire after 2 * kStall, and later
+// handlers postpone it at most once per kStall: it expires in a stall, and once
+// after the last of a series of short handlers.
 //
 // Thread-safe; AwaitStall is for one thread at a time.
 class StallDetector {
@@ -36,21 +37,22 @@ class StallDetector {
   StallDetector(const StallDetector&) = delete;
   StallDetector& operator=(const StallDetector&) = delete;
 
-  // The calling thread polls from now on.
+  // Says that the calling thread polls from now on.
   void Join();
-  // The calling thread stops polling, unless no other thread polls: then it
-  // must continue, and LeaveToOthers returns false.
+  // Says that the calling thread stops polling, and returns true. If no other
+  // thread polls, returns false instead, and the calling thread must continue.
   bool LeaveToOthers();
 
-  // The calling thread, which polls, enters a handler, and returns from it.
+  // Say that the calling thread, which polls, enters a handler, and that it has
+  // returned from it.
   void Enter();
   void Return();
 
-  // Waits until no thread has polled for kStall while some were in handlers.
-  // Returns false after Close.
+  // Waits for a stall: until no thread has polled for kStall while threads were
+  // in handlers. Returns false after Close.
   bool AwaitStall();
 
-  // Ends this AwaitStall and all that follow.
+  // Makes the current call of AwaitStall, and all later ones, return false.
   void Close();
 
  private:
@@ -64,7 +66,8 @@ class StallDetector {
   std::atomic<int> polling_{0};
   // When a thread last entered a handler.
   std::atomic<Nanos> entered_at_{0};
-  // The timer is set, or has expired and AwaitStall has not seen it yet.
+  // Whether the timer is set, or has expired and AwaitStall has not seen it
+  // yet.
   std::atomic<bool> armed_{false};
   std::atomic<Nanos> runs_out_at_{0};
   std::atomic<bool> closed_{false};

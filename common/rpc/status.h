@@ -8,8 +8,8 @@
 
 namespace holdfast {
 
-// The one converter between the statuses of Abseil and of gRPC, whose codes are
-// the same numbers. Pure functions, safe from any thread.
+// Convert between the statuses of Abseil and of gRPC, whose codes are the same
+// numbers. No other code does. Pure functions, safe from any thread.
 
 // A message of more than kMaxStatusMessage bytes is truncated, because gRPC
 // sends it as a header, and a header that is too long fails the whole call.

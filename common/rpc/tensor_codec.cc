@@ -47,7 +47,7 @@ void AppendVarint(uint32_t value, std::string* out) {
   out->append(reinterpret_cast<const char*>(bytes), end - bytes);
 }
 
-// The bytes of `span`, kept alive by its owner.
+// A slice that refers to the bytes of `span`, and keeps their owner alive.
 grpc::Slice Refer(const Buffer::Span& span) {
   auto* const owner = new std::shared_ptr<const void>(span.owner);
   return grpc::Slice(
@@ -92,7 +92,7 @@ class SliceWriter {
   std::vector<grpc::Slice> slices_;
 };
 
-// All fields before the data.
+// A TensorPart with all fields of `piece` but the data.
 proto::TensorPart HeaderOf(const TensorPiece& piece) {
   proto::TensorPart header;
   header.set_variable(piece.variable);
@@ -127,8 +127,8 @@ TensorPiece PieceOf(proto::TensorPart header, Buffer data) {
 
 // Reads slices from front to back. Each method returns whether it could read
 // its value; after a false the reader is in an undefined state. Numbers are
-// read as the generated code reads them, which accepts no more bytes for a tag
-// or a length than these can need.
+// read as the generated code reads them: a tag or a length may not have more
+// bytes than a number of its size can need.
 class SliceReader {
  public:
   explicit SliceReader(std::shared_ptr<const std::vector<grpc::Slice>> slices)
@@ -189,7 +189,7 @@ class SliceReader {
   }
 
  private:
-  // Requires bytes left; skips empty slices.
+  // The address of the next byte, which must exist. Skips empty slices.
   const uint8_t* Front() {
     while (offset_ == (*slices_)[slice_].size()) {
       ++slice_;

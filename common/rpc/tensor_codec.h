@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Converts messages with tensors to and from the bytes of a call
-// (docs/formats/wire.md). The encoding is that of the generated code, but the
-// elements of tensors are neither copied when they are sent nor when they are
-// received.
+// (docs/formats/wire.md). The bytes are those that the generated code would
+// write, but the elements of tensors are copied neither when they are sent nor
+// when they are received.
 #ifndef HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
 #define HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
 
@@ -22,16 +22,17 @@ namespace holdfast {
 // Pure functions, safe from any thread.
 
 // Serializes `message` with `pieces` in its last field, number `field`, which
-// must be a `repeated TensorPart` and empty. The bytes of a piece are
-// referenced, and their owners kept alive until gRPC has sent or dropped them;
-// small pieces are copied. For a piece with `shared`, that message is written
-// instead of its bytes.
+// must be a `repeated TensorPart` and empty. The result refers to the bytes of
+// large pieces, and keeps their owners alive until gRPC has sent or dropped
+// them; small pieces are copied. For a piece with `shared`, that message is
+// written instead of the piece's bytes.
 grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
                                int field, absl::Span<const TensorPiece> pieces);
 
-// The inverse, for fields in any order; false when `bytes` do not parse as such
-// a message. The pieces reference the memory of `bytes`. The elements are not
-// validated: `encoding` may be any number, and the data may have any length.
+// Reverses EncodeTensors, for fields in any order. Returns false if `bytes` do
+// not parse as such a message. The pieces refer to the memory of `bytes`. The
+// elements are not validated: `encoding` may be any number, and the data may
+// have any length.
 bool DecodeTensors(const grpc::ByteBuffer& bytes, int field,
                    google::protobuf::MessageLite* message,
                    std::vector<TensorPiece>* pieces);

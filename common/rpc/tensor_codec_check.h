@@ -15,8 +15,8 @@
 
 namespace holdfast {
 
-// Compares the codec with the code that protoc generates: the oracle of its
-// tests and its fuzzer.
+// Compares the codec with the code that protoc generates, for the codec's tests
+// and its fuzzer.
 
 std::string Flat(const Buffer& data);
 std::string Flat(const grpc::ByteBuffer& bytes);
@@ -24,7 +24,7 @@ std::string Flat(const grpc::ByteBuffer& bytes);
 // `piece` as it appears in a message.
 proto::TensorPart ToPart(const TensorPiece& piece);
 
-// The bytes that the generated code writes.
+// The bytes that the generated code writes for `message` with `pieces`.
 template <typename Message>
 std::string EncodeByGeneratedCode(Message message,
                                   const std::vector<TensorPiece>& pieces) {
@@ -34,9 +34,9 @@ std::string EncodeByGeneratedCode(Message message,
   return message.SerializeAsString();
 }
 
-// How DecodeTensors differs from the generated parser over `bytes`: only one of
-// them accepts the bytes, or they decode them differently. Nullopt when they
-// agree.
+// Says how DecodeTensors and the generated parser differ for `bytes`: only one
+// accepts the bytes, or both do, with different results. Returns nullopt if
+// they agree.
 template <typename Message>
 std::optional<std::string> DecodedOtherwise(const grpc::ByteBuffer& bytes) {
   Message message;

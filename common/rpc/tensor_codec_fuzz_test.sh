@@ -1,6 +1,6 @@
+#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-
-# !/bin/bash Runs the fuzzer $1 for 20 s, starting from the inputs in the folder
+# Runs the fuzzer $1 for 20 s, starting from the inputs in the folder
 # $2. An input that crashes it, or takes 10 s, fails the test and is kept in the
 # test's outputs: pass its path to the fuzzer to reproduce the failure, and add
 # it to the folder.

@@ -14,7 +14,8 @@ namespace holdfast {
 // The default of every field of proto::Timeouts.
 inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(300);
 
-// The value of the field, or `otherwise` if it is not set.
+// Each function below returns the value of one field, or `otherwise` if the
+// field is not set.
 inline absl::Duration StartTimeout(const proto::Timeouts& timeouts,
                                    absl::Duration otherwise = kDefaultTimeout) {
   return timeouts.has_start_seconds() ? absl::Seconds(timeouts.start_seconds())

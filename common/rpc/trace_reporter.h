@@ -22,17 +22,17 @@
 
 namespace holdfast {
 
-// Compares `clock` with another clock: asks the other for the time `times`
-// times, and uses the answer with the shortest round trip. The other clock was
-// read at some moment between question and answer, so the error is at most half
-// of that round trip.
+// Compares `clock` with another clock: calls `ask` `times` times for the other
+// clock's time, and uses the answer with the shortest round trip. The other
+// clock was read at some moment between question and answer, so the error is at
+// most half of that round trip.
 // Errors: the error of the last question, when none was answered.
 absl::StatusOr<ClockReading> CompareClocks(
     const Clock& clock, int times,
     absl::FunctionRef<absl::StatusOr<absl::Time>()> ask);
 
-// A reading that holds at the times of both `a` and `b` and, if the clocks
-// drift apart evenly, in between.
+// A reading whose error includes both `a` and `b`, and so holds at their times
+// and, if the clocks drift apart evenly, in between.
 ClockReading Span(const ClockReading& a, const ClockReading& b);
 
 // A task's part in traces of the whole cluster (docs/operating/tracing.md):
@@ -57,15 +57,16 @@ class TraceReporter {
         call;
     // Returns the task, in its newest life.
     std::function<proto::Sender()> sender;
-    // How long after the last step to wait for spans that began within it, such
-    // as a pull of the version that it made. A longer wait collects more of
-    // them, but sends them later.
+    // How long after the last traced step to wait for spans that began within
+    // the step, such as a pull of the version that it made. With a longer wait,
+    // more of these spans are collected, but they are sent later.
     absl::Duration linger = absl::Milliseconds(500);
-    // How long one attempt to send may take, and all attempts together.
+    // How long one attempt to send may take, and how long all attempts
+    // together.
     absl::Duration attempt_timeout = absl::Seconds(5);
     absl::Duration send_timeout = absl::Seconds(15);
-    // How often ps 0 is asked for the time, before a recording and again after
-    // it.
+    // How many times ps 0 is asked for the time, before a recording and again
+    // after it.
     int questions = 10;
   };
 
@@ -76,23 +77,24 @@ class TraceReporter {
   TraceReporter(const TraceReporter&) = delete;
   TraceReporter& operator=(const TraceReporter&) = delete;
 
-  // Follows the trace order of an answer. Returns whether it differs from the
-  // last one.
+  // Follows the trace order in `response`. Returns whether the order differs
+  // from the last one.
   bool Hear(const proto::RenewLeaseResponse& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The trace that it records for, to be sent in the next renewal; 0 for none.
+  // The number of the trace for which the task is recording, to be sent in the
+  // next renewal; 0 if it is not recording.
   uint64_t recording() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // To be called when the task is about to leave: waits until the recording of
-  // a finished trace is sent, or until the deadline. With `ending`, also waits
-  // to hear that a running trace is over, which comes with the end of the job.
+  // Waits until the recording of a finished trace is sent, or until the
+  // deadline. Must be called when the task is about to leave. If `ending`, also
+  // waits until a running trace is over, as it is when the job ends.
   void AwaitSent(absl::Time deadline, bool ending) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<ClockReading> Compare();
-  // What was recorded, once it is complete; nullopt when it is no longer
-  // wanted.
+  // Waits until the recording is complete, and returns it; nullopt if it is no
+  // longer wanted.
   std::optional<Tracer::Recorded> TakeRecorded(const proto::TraceOrder& order,
                                                const ClockReading& clock)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -109,12 +111,13 @@ class TraceReporter {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t recording_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The clocks must be compared, at the beginning of a recording.
+  // Whether the clocks must be compared, because a recording begins.
   bool compare_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set until the recording is sent.
+  // The order whose recording is to be sent; absent once it is sent.
   std::optional<proto::TraceOrder> to_send_ ABSL_GUARDED_BY(mutex_);
 
-  // Owned by the thread.
+  // The comparison of clocks at the beginning of the recording. Used only by
+  // the thread.
   std::optional<ClockReading> at_begin_;
   // Set under mutex_ by the first trace.
   std::thread thread_;

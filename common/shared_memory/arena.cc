@@ -37,12 +37,14 @@ struct SharedArena::State {
   State(std::string name, size_t file_bytes)
       : name(std::move(name)), file_bytes(file_bytes) {}
 
-  // A spare piece of the size, or null.
+  // Takes a spare piece of `bytes` bytes. Returns null if there is none.
   char* TakeSpare(size_t bytes);
-  // The same, from memory of former pieces of other sizes.
+  // Takes a piece from memory of spare pieces of before the last Renew. Returns
+  // null if none fits.
   char* TakeLoose(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Loosen(char* piece, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Memory that no piece has used, or no piece of this size.
+  // Takes a piece as TakeLoose does or, if none fits, from memory that no piece
+  // has used yet.
   absl::StatusOr<char*> TakeFresh(size_t bytes);
   std::shared_ptr<char> Refer(char* piece, size_t bytes,
                               std::shared_ptr<State> self);

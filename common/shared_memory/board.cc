@@ -82,8 +82,8 @@ bool LoanMaker::Withdraw(LoanId loan) {
 void LoanMaker::Return(LoanId loan) {
   if (!Exists(loan)) return;
   std::atomic<uint64_t>& word = words_[loan.slot];
-  // If the other side holds the loan between the two changes, the second finds
-  // it HELD.
+  // If the other side holds the loan between the two changes, the second change
+  // finds the word HELD.
   if (!Change(word, Word(loan, kOffered), Word(loan, kFree))) {
     Change(word, Word(loan, kHeld), Word(loan, kReturned));
   }

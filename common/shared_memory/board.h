@@ -18,9 +18,11 @@
 namespace holdfast {
 
 // The loans of one link and their states (docs/protocol/same_host.md, "A loan's
-// word"). The words are shared with a process that may write anything there.
+// word"). A board is memory with a word for each loan, which says the loan's
+// state. The board is shared with a process that may write anything there.
 
-// A loan: its word on the board, and its serial number.
+// Identifies a loan by the index of its word on the board, and by its serial
+// number.
 struct LoanId {
   uint32_t slot = 0;
   uint64_t serial = 0;
@@ -43,20 +45,21 @@ class LoanMaker {
 
   const SealedFile& file() const { return *file_; }
 
-  // FREE -> OFFERED. Returns nullopt if no word is free.
+  // Makes a loan, from FREE to OFFERED. Returns nullopt if no word is free.
   std::optional<LoanId> Offer();
 
-  // OFFERED -> FREE: returns true, and the other side can no longer hold the
-  // loan. Returns false if it is HELD.
+  // Takes back an offer, from OFFERED to FREE, and returns true: the other side
+  // can no longer hold the loan. Returns false if the loan is HELD.
   bool Withdraw(LoanId loan);
-  // Returns a loan of values, which have been read or never will be. OFFERED ->
-  // FREE, HELD -> RETURNED.
+  // Returns a loan of values, after they have been read or if they never will
+  // be: from OFFERED to FREE, or from HELD to RETURNED.
   void Return(LoanId loan);
-  // For a gradient that is HELD: whether the other side has given it back.
+  // Whether the other side has given the loan back. For the loan of a gradient
+  // that is HELD.
   bool IsOver(LoanId loan) const;
-  // Makes the word available again after the other side has ended the loan.
-  // Must be called once; Withdraw (if it returns true) and Return call it
-  // themselves.
+  // Makes the loan's word available again after the other side has ended the
+  // loan. Must be called once for each loan; Withdraw (if it returns true) and
+  // Return call it themselves.
   void Forget(LoanId loan);
 
  private:
@@ -65,7 +68,8 @@ class LoanMaker {
   std::unique_ptr<SealedFile> file_;
   std::atomic<uint64_t>* words_ = nullptr;
   absl::Mutex mutex_;
-  // Words without a current loan; one that was RETURNED may not be FREE yet.
+  // The indices of words without a current loan. A word that was RETURNED may
+  // not be FREE yet.
   std::deque<uint32_t> unused_ ABSL_GUARDED_BY(mutex_);
   struct Slot {
     // The serial number of the last loan in this slot.
@@ -84,13 +88,15 @@ class LoanTaker {
   // Errors: those of PeerFile::Map.
   static absl::StatusOr<std::unique_ptr<LoanTaker>> Map(const UniqueFd& fd);
 
-  // OFFERED -> HELD. Returns false if it is not offered.
+  // Holds a loan, from OFFERED to HELD. Returns false if the loan is not
+  // OFFERED.
   bool Hold(LoanId loan);
-  // For values that are HELD: whether the client no longer uses them. Any
-  // change of the word means so.
+  // Whether the client no longer uses the values that are lent, as any change
+  // of the word means. For the loan of values that is HELD.
   bool IsReturned(LoanId loan) const;
-  // Ends the loan: any word with its serial number becomes FREE. For values
-  // that are returned, and gradients that have been read.
+  // Ends the loan: its word becomes FREE, from whatever state, if it still has
+  // the loan's serial number. For values that are returned, and gradients that
+  // have been read.
   void Free(LoanId loan);
 
  private:

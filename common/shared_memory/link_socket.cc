@@ -161,7 +161,8 @@ absl::Status CheckIsOursAlone(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// A new socket begins to listen at once, or never.
+// A socket on which no process listens after this time never will be listened
+// on: a new socket is listened on at once.
 constexpr absl::Duration kDeadAfter = absl::Minutes(1);
 
 // Sockets that cannot be removed stay: they do no harm.

@@ -17,7 +17,7 @@
 
 namespace holdfast {
 
-// A message on a link's socket, one packet each (docs/protocol/same_host.md,
+// A message on a link's socket, sent as one packet (docs/protocol/same_host.md,
 // "Making a link").
 struct LinkMessage {
   enum class Kind : uint32_t {
@@ -53,10 +53,10 @@ class LinkSocket {
   // The user id of the process at the other end when the connection was made.
   absl::StatusOr<uid_t> PeerUid() const;
 
-  // Does not wait: returns UNAVAILABLE if the peer lets packets pile up. The
-  // caller keeps the message's `fd`.
+  // Sends `message`, whose `fd` stays the caller's. Does not wait: returns
+  // UNAVAILABLE if the peer has not received so many packets that no more fit.
   absl::Status Send(const LinkMessage& message);
-  // The next message that has arrived, or nullopt if there is none yet.
+  // Returns the next message that has arrived, or nullopt if none has.
   // Errors: UNAVAILABLE when the other end is closed; INVALID_ARGUMENT for a
   // packet that is not a valid message.
   absl::StatusOr<std::optional<LinkMessage>> TryReceive();
@@ -75,27 +75,28 @@ class LinkListener {
  public:
   // The owner of the socket's directory.
   enum class Directory {
-    // Only this user; it is made, with mode 0700, if it does not exist.
+    // This user, and no other user may access the directory. It is made, with
+    // mode 0700, if it does not exist.
     kOwn,
-    // The directory is used as its owner has made it: everyone who may search
-    // it can connect, so that containers of several users can share it. The
-    // socket's mode is 0666.
+    // Any user. The directory is used with the permissions that it has:
+    // everyone who may search it can connect, so that containers of several
+    // users can share it. The socket's mode is 0666.
     kGiven,
   };
-  // Listens at a new path in `directory`. Removes this user's sockets there
-  // that are older than a minute and on which no process listens: their
-  // processes have died.
+  // Listens at a new path in `directory`. Removes this user's sockets in it
+  // that are older than a minute and on which no process listens any more.
   // Errors: FAILED_PRECONDITION when a kOwn directory belongs to another user
   // or is accessible to others; NOT_FOUND when a kGiven one does not exist;
-  // INVALID_ARGUMENT when its name is empty; UNAVAILABLE with the system call.
+  // INVALID_ARGUMENT when the directory's name is empty; UNAVAILABLE, with the
+  // name of the system call, when the system fails.
   static absl::StatusOr<std::unique_ptr<LinkListener>> Listen(
       const std::string& directory, Directory kind = Directory::kOwn);
-  // Removes the path.
+  // Removes the socket from its directory.
   ~LinkListener();
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
-  // Returns null if no client is waiting.
+  // Accepts a connection. Returns null if no client is waiting.
   absl::StatusOr<std::unique_ptr<LinkSocket>> TryAccept();
 
  private:

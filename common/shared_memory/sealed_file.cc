@@ -173,7 +173,8 @@ absl::StatusOr<std::unique_ptr<PeerFile>> PeerFile::Map(const UniqueFd& fd,
   if ((seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0) {
     return error("it is not sealed against shrinking and growing");
   }
-  // So would a hole in a hugetlbfs file when the pool is empty.
+  // A hole in a hugetlbfs file would do the same when the pool of huge pages is
+  // empty.
   struct statfs file_system;
   if (fstatfs(fd.get(), &file_system) != 0) {
     return error("fstatfs: ", strerror(errno));

@@ -48,8 +48,10 @@ class SealedFile {
   };
 
   // `size` is rounded up to whole pages; a file of at least kHugePageBytes is
-  // mapped at a multiple of that. `name` appears in /proc/PID/maps.
-  // Errors: RESOURCE_EXHAUSTED, UNAVAILABLE, with the system call.
+  // mapped at a multiple of kHugePageBytes. `name` appears in
+  // /proc/PID/maps.
+  // Errors: RESOURCE_EXHAUSTED or UNAVAILABLE, with the name of the system call
+  // that failed.
   static absl::StatusOr<std::unique_ptr<SealedFile>> Create(
       const std::string& name, size_t size, Writers writers);
   ~SealedFile();
@@ -58,9 +60,9 @@ class SealedFile {
   size_t size() const { return size_; }
   int fd() const { return fd_.get(); }
 
-  // Puts [offset, offset + size), which must be whole huge pages, into huge
-  // pages. The bytes do not change; all of them have memory afterwards. Returns
-  // whether it succeeded.
+  // Puts the bytes [offset, offset + size), which must be whole huge pages,
+  // into huge pages. The bytes do not change; all of their pages are allocated
+  // afterwards. Returns whether it succeeded.
   bool MakeHuge(size_t offset, size_t size) const;
 
  private:
@@ -78,14 +80,14 @@ class PeerFile {
   enum class Access { kRead, kReadWrite };
 
   // `size` is the size that the peer has stated.
-  // Errors: INVALID_ARGUMENT when it is not a memfd of that size that is sealed
-  // against shrinking and growing, or cannot be mapped.
+  // Errors: INVALID_ARGUMENT when `fd` is not a memfd of that size that is
+  // sealed against shrinking and growing, or cannot be mapped.
   static absl::StatusOr<std::unique_ptr<PeerFile>> Map(const UniqueFd& fd,
                                                        size_t size,
                                                        Access access);
   ~PeerFile();
 
-  // May be written only with Access::kReadWrite.
+  // The file's bytes. They may be written only with Access::kReadWrite.
   char* data() const { return data_; }
   size_t size() const { return size_; }
 

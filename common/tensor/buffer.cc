@@ -24,7 +24,7 @@ Buffer Buffer::FromMemory(const void* data, size_t size,
 }
 
 void Buffer::Append(const Buffer& tail) {
-  // By index, since `tail` may be this buffer.
+  // The spans are visited by index, because `tail` may be this buffer.
   const size_t count = tail.spans_.size();
   for (size_t i = 0; i < count; ++i) Append(tail.spans_[i]);
 }

@@ -13,8 +13,9 @@ namespace holdfast {
 
 // Immutable bytes: a chain of reference-counted spans.
 //
-// A tensor keeps the pieces of memory in which it arrived; the border between
-// two spans may be inside an element. Copying a Buffer copies references.
+// A tensor that was received stays in the pieces of memory in which it arrived,
+// so the border between two spans may be inside an element. Copying a Buffer
+// copies references.
 //
 // Thread-compatible; the bytes themselves may be shared between threads.
 class Buffer {
@@ -24,7 +25,7 @@ class Buffer {
     size_t size;
     // Keeps the bytes alive.
     std::shared_ptr<const void> owner;
-    // Index of the first byte in the buffer.
+    // The index, in the buffer, of the span's first byte.
     size_t begin = 0;
   };
 
@@ -32,7 +33,8 @@ class Buffer {
 
   // Takes over `bytes` without copying them.
   static Buffer FromString(std::string bytes);
-  // The bytes at `data`, which stay valid as long as `owner` lives.
+  // Refers to the `size` bytes at `data`, which must stay valid as long as
+  // `owner` lives.
   static Buffer FromMemory(const void* data, size_t size,
                            std::shared_ptr<const void> owner);
 
@@ -45,7 +47,8 @@ class Buffer {
   // Adds the bytes of `tail` at the end.
   void Append(const Buffer& tail);
   void Append(Span tail);
-  // Bytes [offset, offset + size), which must be inside the buffer.
+  // Returns a Buffer that refers to bytes [offset, offset + size), which must
+  // be inside this buffer.
   Buffer Sub(size_t offset, size_t size) const;
   // Copies all bytes to `out`.
   void CopyTo(void* out) const;
@@ -60,7 +63,7 @@ class Buffer {
 // A copy of the reader continues from the same position, independently.
 class FloatReader {
  public:
-  // Elements at `data`, at any alignment.
+  // `size` elements at `data`, at any alignment.
   struct Run {
     const void* data;
     size_t size;
@@ -75,9 +78,9 @@ class FloatReader {
   // `buffer` must outlive the reader.
   explicit FloatReader(const Buffer* buffer) : buffer_(buffer) {}
 
-  // The next elements that are in one span: at least one, which must exist, and
-  // at most `most`. An element that is split by a border is copied to `cut` and
-  // returned alone.
+  // Returns the next elements that are in one span: at least one, which must
+  // exist, and at most `most`. An element that is split between two spans is
+  // copied to `cut` and returned alone.
   Run Next(size_t most, float* cut);
   // Skips `count` elements, which must exist.
   void Skip(size_t count);

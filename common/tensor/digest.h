@@ -11,9 +11,9 @@
 
 namespace holdfast {
 
-// Digest for comparing the results of two trainings: equal digests mean
-// variables that are equal bit for bit. It is the SHA-256 (FIPS 180-4), as 64
-// lower-case hexadecimal digits, of
+// Returns a digest for comparing the results of two trainings: if the digests
+// are equal, the variables are equal bit for bit. The digest is the SHA-256
+// (FIPS 180-4), as 64 lower-case hexadecimal digits, of
 //
 //   variables = variable*                 ; sorted by the bytes of their names
 //   variable  = name 0x00 shape 0x00 values
@@ -24,7 +24,8 @@ namespace holdfast {
 std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
                               absl::Span<const absl::Span<const float>> values);
 
-// The same digest, for variables that are not all in memory at once.
+// Computes the digest of DigestOfVariables for variables that are not all in
+// memory at once.
 //
 // Thread-compatible.
 class VariablesDigest {

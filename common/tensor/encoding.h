@@ -26,19 +26,20 @@ struct EncodedElements {
   Buffer data;
 };
 
-// The number of bytes that encode `size` elements, of which TOP_K keeps `kept`.
+// The number of bytes that encode `size` elements, of which `kept` are kept if
+// the encoding is TOP_K.
 uint64_t EncodedBytes(proto::Encoding encoding, uint64_t size, uint64_t kept);
 
-// The maximum fraction of its elements that a TOP_K push contains.
+// The maximum fraction of a gradient's elements that a TOP_K push contains.
 double TopK(const proto::Compression& compression);
-// The fraction `top_k` of `size` elements, rounded up.
+// The number of elements that is the fraction `top_k` of `size`, rounded up.
 uint64_t TopKCount(double top_k, uint64_t size);
 
-// The number of elements that `elements`, in TOP_K, contains.
+// The number of elements that `elements`, which is in TOP_K, contains.
 uint64_t KeptElements(const EncodedElements& elements);
 
-// Interprets `data` as elements. `size` is the number stated in the message, or
-// 0 if it follows from `data`.
+// Interprets `data` as elements. `size` is the number of elements stated in the
+// message, or 0 if the number follows from `data`.
 // Errors: INVALID_ARGUMENT, saying what is wrong: an unknown encoding; bytes
 // that are not a whole number of elements, or not `size` of them; in TOP_K,
 // indices that are not increasing or are out of range. Values are not checked:
@@ -46,8 +47,8 @@ uint64_t KeptElements(const EncodedElements& elements);
 absl::StatusOr<EncodedElements> ParseElements(proto::Encoding encoding,
                                               uint64_t size, Buffer data);
 
-// Writes elements [begin, begin + out.size()) of `elements` to `out`. They must
-// exist, and `elements` must come from ParseElements.
+// Writes elements [begin, begin + out.size()) of `elements`, which must exist,
+// to `out`. `elements` must come from ParseElements.
 void Decode(const EncodedElements& elements, uint64_t begin,
             absl::Span<float> out);
 
@@ -56,15 +57,16 @@ void Decode(const EncodedElements& elements, uint64_t begin,
 EncodedElements Encode(proto::Encoding encoding, const Buffer& values);
 
 // Encodes gradient + before. TOP_K keeps at most `kept` elements: the nonzero
-// ones of the greatest magnitude, and the first among equals. `after` receives
-// the encoding error: gradient + before = decoded + after, up to rounding. An
-// error that is not finite becomes 0, so that one such gradient does not spoil
-// the next. The three spans have the same size, below 2^32, and do not overlap.
+// elements of the greatest magnitude and, among elements of equal magnitude,
+// the first ones. `after` receives the encoding error: gradient + before =
+// decoded + after, up to rounding. An error that is not finite becomes 0, so
+// that one such gradient does not spoil the next. The three spans have the same
+// size, below 2^32, and do not overlap.
 //
 // The bytes are written to `memory`, which must be aligned to 4 and have room
-// for EncodedBytes. If it is null, memory is allocated; the system may have to
-// fault in its pages each time, which takes two thirds of the time for a large
-// gradient.
+// for EncodedBytes. If `memory` is null, memory is allocated; then the system
+// may have to provide new pages in each call, which takes two thirds of the
+// time for a large gradient.
 EncodedElements EncodeWithFeedback(proto::Encoding encoding, uint64_t kept,
                                    absl::Span<const float> gradient,
                                    absl::Span<const float> before,

@@ -7,8 +7,9 @@
 // every `simd`: the loops are compiled from one source, and use only operations
 // that IEEE 754 rounds correctly.
 //
-// "With feedback" means: v = gradient + before is encoded, and after = v -
-// decoded, or 0 if that is not finite.
+// "With feedback" means that v = gradient + before is encoded, and that `after`
+// receives the encoding error: v minus the decoded value, or 0 if the error is
+// not finite.
 #ifndef HOLDFAST_COMMON_TENSOR_ENCODING_KERNELS_H_
 #define HOLDFAST_COMMON_TENSOR_ENCODING_KERNELS_H_
 
@@ -36,10 +37,11 @@ void EncodeInt8(Simd simd, const float* gradient, const float* before, size_t n,
 // Reads n bytes, without their scale.
 void DecodeInt8(Simd simd, const char* in, size_t n, float scale, float* out);
 
-// after = gradient + before. Writes `first` + i to `found` [n] for each element
-// i whose magnitude is at least `least`, and returns how many there are.
-// Magnitudes are compared as integers, by their bits: infinity is above all
-// finite numbers, and NaN is above infinity.
+// Sets `after` to gradient + before. Writes `first` + i to `found` [n] for each
+// element i of `after` whose magnitude is at least `least`, and returns the
+// number of these elements. A magnitude is an element's bits without the sign,
+// compared as an integer: infinity is above all finite numbers, and NaN is
+// above infinity.
 size_t AddAndFind(Simd simd, const float* gradient, const float* before,
                   size_t n, uint32_t least, uint32_t first, float* after,
                   uint32_t* found);

@@ -77,9 +77,9 @@ class ElementBits {
   const std::array<uint32_t, 2> name_;
 };
 
-// In [0, 1).
+// A uniform number in [0, 1).
 double HalfOpenUnit(uint32_t bits) { return bits * 0x1p-32; }
-// In (0, 1), symmetric about 1/2.
+// A uniform number in (0, 1), symmetric about 1/2.
 double OpenUnit(uint32_t bits) { return (bits + 0.5) * 0x1p-32; }
 
 float ToFloat(double value) {

@@ -3,9 +3,9 @@
 // Computes the first values of variables.
 //
 // An element's value depends only on the job's seed, the variable's name and
-// shape, and the element's row-major index. So a slice has the values that the
-// whole variable would have there, whichever process computes it and in
-// whatever order.
+// shape, and the element's row-major index. So a slice gets the values that it
+// would have as part of the whole variable, whichever process computes it and
+// in whatever order.
 //
 // The bits are the same on every CPU: random numbers are Philox4x32-10 by
 // counter, and the arithmetic is IEEE double addition, multiplication, division
@@ -65,9 +65,9 @@ absl::Status Initialize(const proto::Initializer& initializer,
 class RowInitializer {
  public:
   // `initializer` must obey the rules in proto/training.proto.
-  // Errors: INVALID_ARGUMENT, naming the table, if no initializer is set or a
-  // table cannot have it: glorot and he, because they depend on the number of
-  // rows, and given.
+  // Errors: INVALID_ARGUMENT, naming the table, if no initializer is set, or
+  // one that a table cannot have: glorot or he, because they depend on the
+  // number of rows, or given.
   static absl::StatusOr<RowInitializer> Create(
       const proto::Initializer& initializer, uint32_t row_length,
       absl::string_view name, uint64_t seed);
@@ -80,7 +80,8 @@ class RowInitializer {
 
   proto::Initializer initializer_;
   uint32_t row_length_ = 0;
-  // The counter words that represent the name, and the key.
+  // The words of Philox4x32's counter that represent the table's name, and its
+  // key.
   std::array<uint32_t, 2> name_ = {0, 0};
   std::array<uint32_t, 2> key_ = {0, 0};
 };

@@ -16,7 +16,7 @@ bool AllFinite(absl::Span<const float> values);
 // The sum of the squares, in double: element i is added to the (i mod 8)-th of
 // eight partial sums, and these are added up in order; so the same values give
 // the same bits, and additions of consecutive elements do not depend on each
-// other. The square of a float is exact in double, and no sum of them
+// other. The square of a float is exact in double, and no sum of such squares
 // overflows.
 double SumOfSquares(absl::Span<const float> values);
 

@@ -42,7 +42,7 @@ struct BucketRange {
   }
 };
 
-// The buckets that ps number `ps` of `num_ps` holds.
+// The buckets that ps task `ps` holds if there are `num_ps` ps.
 constexpr BucketRange BucketsOfPs(uint32_t ps, uint32_t num_ps) {
   const auto begin = [num_ps](uint64_t i) {
     return static_cast<uint32_t>(kRowBuckets * i / num_ps);
@@ -50,8 +50,8 @@ constexpr BucketRange BucketsOfPs(uint32_t ps, uint32_t num_ps) {
   return {begin(ps), begin(uint64_t{ps} + 1)};
 }
 
-// The ps, of `num_ps`, that holds a bucket: the only one whose range contains
-// it.
+// The index of the ps that holds `bucket` if there are `num_ps` ps: the only
+// one whose BucketsOfPs contains the bucket.
 constexpr uint32_t PsOfBucket(uint32_t bucket, uint32_t num_ps) {
   return static_cast<uint32_t>(((uint64_t{bucket} + 1) * num_ps - 1) /
                                kRowBuckets);

@@ -36,7 +36,7 @@ struct RowRounding {
 // Encodes the gradients of rows `ids`, each of `length` values.
 //
 // INT8 divides a row by 1/127 of its greatest magnitude, and rounds each
-// element up or down at random, so that the expected value of the encoded row
+// element up or down at random, so that the expected value of the decoded row
 // is the gradient. If any value of a row is not finite, the whole row is sent
 // as NaN.
 Buffer EncodeRows(proto::Encoding encoding, size_t length,

@@ -21,7 +21,7 @@ namespace holdfast {
 // bits per byte, lowest first; 0x80 is set in all but the last byte).
 std::string EncodeRowIds(absl::Span<const uint64_t> ids);
 
-// The `count` ids that `bytes` encode; each list of ids has exactly one
+// Returns the `count` ids that `bytes` encode; each list of ids has exactly one
 // encoding.
 // Errors: INVALID_ARGUMENT for bytes that EncodeRowIds would not write for
 // `count` ids. No memory is allocated unless there are at least `count` bytes.

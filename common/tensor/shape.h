@@ -15,7 +15,8 @@ namespace holdfast {
 
 // The product of the dimensions: 1 for a scalar, 0 when a dimension is 0.
 // Errors: INVALID_ARGUMENT for a negative dimension, or when the product of the
-// nonzero dimensions does not fit in an int64. So every stride fits, too.
+// nonzero dimensions does not fit in an int64. So every stride fits in an
+// int64, too.
 absl::StatusOr<int64_t> NumElements(absl::Span<const int64_t> shape);
 
 // "[784,10]"; "[]" for a scalar.

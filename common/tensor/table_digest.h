@@ -12,14 +12,14 @@
 namespace holdfast {
 
 // The digest of a bucket of an embedding table: the SHA-256, as 64 lower-case
-// hexadecimal digits, of the id (8 bytes) and the values of each row,
-// little-endian. Rows must be added in the order of their ids.
+// hexadecimal digits, of each row's id (8 bytes) and values, all little-endian.
+// Rows must be added in the order of their ids.
 //
 // Thread-compatible.
 class RowsDigest {
  public:
   void Add(uint64_t id, absl::Span<const float> values);
-  // More rows may follow.
+  // The digest of the rows added so far. More rows may follow.
   std::string HexDigest() const { return sha256_.HexDigest(); }
 
  private:

@@ -26,10 +26,10 @@ struct TensorPiece {
   // The number of elements; 0 if it follows from `data`.
   uint64_t size = 0;
   Buffer data;
-  // If set, `data` holds these rows of the embedding table `variable`.
+  // If set, `variable` is an embedding table, and `data` has these rows of it.
   std::optional<proto::RowIds> rows;
-  // On the wire, in place of `data`: the location of the bytes in memory that
-  // both sides can read (docs/protocol/same_host.md).
+  // If set, is sent in place of `data`: the location of the bytes in memory
+  // that both sides can read (docs/protocol/same_host.md).
   std::optional<proto::SharedBytes> shared;
 };
 

@@ -17,18 +17,19 @@ namespace holdfast {
 //   scales[c]    = max over i of |w[i, c]| / 127, or 1 if all are 0
 //   values[i, c] = w[i, c] / scales[c], rounded to nearest, ties to even
 //
-// The quantized weight is values[i, c] scales[c].
+// A quantized weight stands for the number values[i, c] x scales[c].
 struct QuantizedWeights {
   std::vector<int8_t> values;
   std::vector<float> scales;
 };
 
-// `weights` must be finite and row-major, and their number a multiple of
-// `channels`.
+// Quantizes `weights`, which must be finite and row-major; their number must be
+// a multiple of `channels`.
 QuantizedWeights QuantizeWeights(absl::Span<const float> weights,
                                  int64_t channels);
 
-// Replaces `weights` with the values that their 8-bit integers represent.
+// Replaces each of `weights` with the number that its quantized weight stands
+// for.
 void RoundToQuantized(int64_t channels, absl::Span<float> weights);
 
 // Whether quantization applies to `variable`: a matrix or a kernel, whose last

@@ -30,25 +30,25 @@ namespace holdfast {
 // chrome://tracing show.
 //
 // Code that can be traced has a pointer to a tracer, which is null if nothing
-// is recorded: then a span costs a comparison. An on-demand tracer that is not
-// recording costs reading an atomic; otherwise a span takes about a
+// is recorded. A span costs a comparison if the pointer is null, the reading of
+// an atomic if the tracer is on demand and not recording, and otherwise about a
 // microsecond.
 //
 // Thread-safe.
 class Tracer {
  public:
   struct Options {
-    // The maximum number of spans kept: the first ones, or the newest if
-    // on_demand. Others are counted and dropped. A span takes about 200 bytes,
-    // in memory and in the file.
+    // The maximum number of spans kept: the first spans or, if on_demand, the
+    // newest. Other spans are counted and dropped. A span takes about 200
+    // bytes, in memory and in the file.
     int64_t max_spans = 500'000;
-    // Records only between Begin and End, as for a trace of the whole cluster.
-    // Default: records from construction on.
+    // Whether to record only between Begin and End, as for a trace of the whole
+    // cluster. If false, the tracer records from its construction on.
     bool on_demand = false;
-    // Default: the machine's monotonic clock, so that traces of processes of
-    // one machine have the same time line.
+    // The clock of the spans. If null, the machine's monotonic clock is used,
+    // so that traces of processes of one machine have the same time line.
     const Clock* clock = nullptr;
-    // The id and the name of the process that has the spans in the file.
+    // The id and the name that the process has in the file.
     int64_t process = 0;
     std::string process_name;
   };
@@ -56,10 +56,9 @@ class Tracer {
   using TrackKind = TraceTrack::Kind;
   using Track = int;
 
-  // The time in which an operation of a backend ran, the time in which an RPC
-  // was in progress (each is the union of their spans), and the intersection of
-  // both. If no backend has run, the model's spans (kModel) count as
-  // operations.
+  // How long operations of a backend ran, how long RPCs were in progress (each
+  // is the length of the union of their spans), and how long both at once. If
+  // no backend has run, the model's spans (kModel) count as operations.
   struct Overlap {
     absl::Duration compute;
     absl::Duration rpc;
@@ -77,10 +76,12 @@ class Tracer {
 
   absl::Time Now() const { return clock_->Now(); }
 
-  // Whether added spans are kept. Callers may check this before they make one.
+  // Whether added spans are kept. Callers may check this before they make a
+  // span.
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  // In the file, tracks are in the order in which they were added.
+  // Adds a track. In the file, tracks are in the order in which they were
+  // added.
   Track AddTrack(std::string name, TrackKind kind);
   void Add(Track track, TraceSpan span);
 
@@ -90,23 +91,24 @@ class Tracer {
   // Adds a span to the calling thread's track.
   void AddHere(TraceSpan span);
 
-  // If on_demand: records from here on, and discards earlier spans.
+  // Records from here on, and discards earlier spans. Only if on_demand.
   void Begin();
 
   struct Recorded {
     // All tracks, in the order in which they were added.
     std::vector<TraceTrack> tracks;
-    // Spans that ended before this may have been dropped; absent if none was.
+    // The time before which the recording may be incomplete, because spans that
+    // ended before it may have been dropped; absent if none was dropped.
     std::optional<absl::Time> complete_from;
   };
-  // If on_demand: stops recording, and returns the spans that overlap [from,
-  // until].
+  // Stops recording, and returns the spans that overlap [from, until]. Only if
+  // on_demand.
   Recorded End(absl::Time from, absl::Time until);
 
   Overlap overlap() const;
   int64_t dropped() const;
 
-  // The contents of the file.
+  // What has been recorded so far, as the contents of a file.
   std::string ToJson() const;
 
  private:
@@ -131,10 +133,10 @@ class Tracer {
   mutable absl::Mutex mutex_;
   std::vector<Place> tracks_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, Track> threads_ ABSL_GUARDED_BY(mutex_);
-  // In the order in which they were added.
+  // The spans in the order in which they were added.
   std::deque<Stored> spans_ ABSL_GUARDED_BY(mutex_);
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
-  // If on_demand: the latest end of a dropped span.
+  // The latest end of a dropped span. Only if on_demand.
   absl::Time dropped_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
@@ -142,7 +144,8 @@ class Tracer {
 // track.
 class ScopedTrace {
  public:
-  // With a null `tracer` it does nothing. `name` must outlive the object.
+  // The object does nothing if `tracer` is null. `name` must outlive the
+  // object.
   ScopedTrace(Tracer* tracer, TraceKind kind, absl::string_view name)
       : tracer_(tracer != nullptr && tracer->recording() ? tracer : nullptr),
         kind_(kind),
@@ -171,7 +174,7 @@ class ScopedTrace {
   TraceSpan::Args args_;
 };
 
-// A tracer with its output file, which exists, empty, from the beginning.
+// A tracer with its output file, which is created, empty, together with it.
 // Thread-safe.
 class TraceFile {
  public:
@@ -183,8 +186,8 @@ class TraceFile {
 
   Tracer* tracer() { return &tracer_; }
 
-  // Writes what has been recorded so far; later calls do nothing. Logs a
-  // summary of the trace, and errors.
+  // Writes what has been recorded so far, and logs a summary of the trace, or
+  // an error. Later calls do nothing.
   void Finish();
 
  private:

@@ -95,7 +95,7 @@ std::string Metadata(absl::string_view what, int64_t process, int thread,
                       ",\"tid\":", thread, ",\"args\":{", args, "}}");
 }
 
-// Where a span is drawn.
+// The ids of the process and the row in which a span is drawn.
 struct Drawn {
   int64_t process = 0;
   int thread = 0;
@@ -133,7 +133,7 @@ std::string ToChromeTrace(absl::Span<const TraceProcess> processes,
                           absl::Span<const TraceArrow> arrows,
                           absl::string_view other_data) {
   std::vector<std::string> events;
-  // The places of the spans at which arrows begin or end.
+  // For each span at which an arrow begins or ends: where it is drawn.
   std::map<const TraceSpan*, Drawn> drawn;
   const auto span_at = [&](const TraceArrow::Place& place) {
     return processes[place.process].rows[place.row].spans[place.span];

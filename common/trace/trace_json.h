@@ -16,9 +16,10 @@
 
 namespace holdfast {
 
-// A process in a file. Its rows appear in this order.
+// A process in a file.
 struct TraceProcess {
-  // Like a TraceTrack; the spans are in the order in which they ended.
+  // Like a TraceTrack, but with pointers to its spans, which are in the order
+  // in which they ended.
   struct Row {
     std::string name;
     TraceTrack::Kind kind = TraceTrack::Kind::kNested;
@@ -48,8 +49,8 @@ struct TraceArrow {
 // unchanged.
 std::string QuotedForJson(absl::string_view text);
 
-// The contents of a file. `other_data` are members of a JSON object for the
-// whole trace, such as `"a":1,"b":2`; may be empty.
+// The contents of a file. `other_data` has the members of a JSON object about
+// the whole trace, such as `"a":1,"b":2`; it may be empty.
 std::string ToChromeTrace(absl::Span<const TraceProcess> processes,
                           absl::Span<const TraceArrow> arrows,
                           absl::string_view other_data);

@@ -15,19 +15,19 @@
 
 namespace holdfast {
 
-// The maximum number of spans that a task keeps for a trace of the cluster, the
-// newest ones. They take about 4 MB while the trace is recorded, and 2 MB on
-// the wire.
+// The maximum number of spans that a task keeps for a trace of the cluster; it
+// keeps the newest. So many spans take about 4 MB while the trace is recorded,
+// and 2 MB on the wire.
 inline constexpr int64_t kMaxClusterTraceSpans = 20'000;
 
-// Adding `offset` to a time of the task's clock gives the time of ps 0's clock,
-// within plus or minus `error`.
+// How a task's clock compares with ps 0's: adding `offset` to a time of the
+// task's clock gives the time of ps 0's clock, within plus or minus `error`.
 struct ClockReading {
   absl::Duration offset;
   absl::Duration error;
 };
 
-// Divides the tracks into at least one part, each within the proto's limits.
+// Divides the tracks into parts, at least one, each within the proto's limits.
 // Tracks without spans and spans beyond kMaxClusterTraceSpans are left out.
 std::vector<proto::TracePart> ToTraceParts(
     const std::vector<TraceTrack>& tracks, const ClockReading& clock,

@@ -7,9 +7,9 @@
 
 namespace holdfast {
 
-// Adds those of the following fields that `request`, a message of proto/, has:
-// `step`, `seat` and `sequence` of a push, by which it can be followed through
-// the trace, and the `version` of a pull.
+// Adds to `args` some fields of `request`, a message of proto/, if it has them:
+// `step`, `seat` and `sequence` of a push, by which the push can be followed
+// through the trace, and the `version` of a pull.
 void AddRequestArgs(const google::protobuf::Message& request,
                     TraceSpan::Args* args);
 

@@ -29,11 +29,11 @@ struct TraceSpan {
 
   TraceKind kind = TraceKind::kStep;
   std::string name;
-  // By the tracer's clock.
+  // Times of the tracer's clock.
   absl::Time begin;
   absl::Time end;
   Args args;
-  // The error if it failed, otherwise empty.
+  // The error, if what the span stands for has failed; otherwise empty.
   std::string error;
 };
 

@@ -8,9 +8,9 @@
 //   P(x)  = (1 + erf(x / sqrt(2))) / 2
 //   p(x)  = exp(-x^2 / 2) / sqrt(2 pi)
 //
-// on the host, and as kernels (gelu.cu) that are enqueued on `cuda_stream`, a
-// cudaStream_t. The latter return CUDA's description of an error while
-// enqueuing, or null.
+// Gelu and GeluGradient compute on the host. The Launch functions enqueue
+// kernels (gelu.cu) on `cuda_stream`, a cudaStream_t, and return null, or
+// CUDA's description of an error while enqueuing.
 #ifndef HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
 #define HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
 

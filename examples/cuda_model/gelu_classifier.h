@@ -49,8 +49,8 @@ class GeluClassifier final : public holdfast::Model {
   GeluClassifier(holdfast::Backend* backend, int64_t inputs, int64_t hidden,
                  int64_t classes);
 
-  // Uploads the data, and computes the loss; its gradient by z goes to dz_ if
-  // `want_gradient`.
+  // Uploads the data, and computes the loss. If `want_gradient`, also computes
+  // dz_, the gradient of the loss with respect to z.
   absl::StatusOr<holdfast::BatchResult> Forward(
       absl::Span<const absl::Span<const float>> parameters,
       const holdfast::Batch& batch, bool want_gradient);
@@ -66,8 +66,10 @@ class GeluClassifier final : public holdfast::Model {
   const int64_t classes_;
   std::vector<holdfast::proto::Variable> variables_;
 
-  // In the backend's memory, which is kept from step to step. For the current
-  // pass: the inputs, and, indexed by variable, values and gradients.
+  // Matrices in the backend's memory, which is kept from step to step. For the
+  // current pass: x_, the inputs; indexed by variable, the values and the
+  // gradients; the other matrices of the formula; and the gradients with
+  // respect to z and h.
   holdfast::ConstMatrix x_;
   holdfast::ConstMatrix values_[kNumVariables];
   holdfast::Matrix gradients_[kNumVariables];

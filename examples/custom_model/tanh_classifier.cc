@@ -134,7 +134,8 @@ absl::StatusOr<BatchResult> TanhClassifier::ComputeGradients(
     gradients_[v].assign(parameters[v].size(), 0.0f);
   }
 
-  // The gradient by the logits, (p - [j = label]) / examples, overwrites p.
+  // The gradient with respect to the logits, (p - [j = label]) / examples,
+  // overwrites p.
   const float scale = 1.0f / static_cast<float>(batch.size());
   for (int64_t e = 0; e < batch.size(); ++e) {
     const auto dz = Row(absl::MakeSpan(probabilities_), e, classes_);
@@ -150,8 +151,8 @@ absl::StatusOr<BatchResult> TanhClassifier::ComputeGradients(
   sink(kB, gradients_[kB]);
   sink(kW, gradients_[kW]);
 
-  // The gradient by the hidden layer's argument, (1 - h^2) (W dz), overwrites
-  // h.
+  // The gradient with respect to the argument of tanh, (1 - h^2) (W dz),
+  // overwrites h.
   for (int64_t e = 0; e < batch.size(); ++e) {
     const auto dz = Row(absl::MakeSpan(probabilities_), e, classes_);
     const auto h = Row(absl::MakeSpan(hidden_), e, hidden_units_);

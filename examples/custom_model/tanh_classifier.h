@@ -45,7 +45,8 @@ class TanhClassifier final : public holdfast::Model {
 
   TanhClassifier(int64_t inputs, int64_t hidden, int64_t classes);
 
-  // Fills hidden_, and probabilities_ with the softmax.
+  // Computes the loss. Fills hidden_ with h, and probabilities_ with the
+  // softmax of z.
   absl::StatusOr<holdfast::BatchResult> Forward(
       absl::Span<const absl::Span<const float>> parameters,
       const holdfast::Batch& batch);

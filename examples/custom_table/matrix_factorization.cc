@@ -152,7 +152,8 @@ absl::StatusOr<BatchResult> MatrixFactorization::ComputeGradients(
     const float dy = scale * errors_[e];
     const auto user = Row(batch.rows[kUsers], users.rows()[e], row_length_);
     const auto item = Row(batch.rows[kItems], items.rows()[e], row_length_);
-    // The gradient of a row that several examples use is the sum of theirs.
+    // The gradient of a row that several examples use is the sum of their
+    // gradients.
     const auto user_gradient = Row(absl::MakeSpan(row_gradients_[kUsers]),
                                    users.rows()[e], row_length_);
     const auto item_gradient = Row(absl::MakeSpan(row_gradients_[kItems]),

@@ -55,7 +55,7 @@ class MatrixFactorization final : public holdfast::Model {
   MatrixFactorization(int64_t factors, const std::string& users,
                       const std::string& items);
 
-  // Fills errors_ and, if the batch wants them, outputs_.
+  // Computes the loss. Fills errors_ and, if the batch wants outputs, outputs_.
   absl::StatusOr<holdfast::BatchResult> Forward(
       absl::Span<const absl::Span<const float>> parameters,
       const holdfast::Batch& batch);
@@ -67,7 +67,8 @@ class MatrixFactorization final : public holdfast::Model {
   // Indexed by example: y - rating.
   std::vector<float> errors_;
   std::vector<float> outputs_;
-  // Kept until the next ComputeGradients, while they are being sent.
+  // The gradients, which must stay unchanged until the next ComputeGradients,
+  // while they are being sent.
   std::vector<float> mean_gradient_;
   std::vector<float> row_gradients_[kNumTables];
 };

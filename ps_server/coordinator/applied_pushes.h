@@ -26,21 +26,22 @@ class AppliedPushes {
   using Message = google::protobuf::RepeatedPtrField<proto::AppliedPush>;
 
   void Clear() { pushes_.clear(); }
-  // Adds one shard's part, from its answer to Fence or Hold.
+  // Adds the pushes that one shard reports as applied in its answer to Fence or
+  // Hold.
   void Add(const Message& applied);
 
   bool Contains(const PushId& push) const { return pushes_.count(push) > 0; }
   const std::map<PushId, proto::AppliedPush>& pushes() const { return pushes_; }
 
-  // Appends to a shard's request that it apply `push`, which must be present,
-  // with the scalars of the ticket of that index, whose learning rates are
-  // multiplied by `rate_factor`.
+  // Appends `push`, which must be present, to `*to`, the pushes that a request
+  // orders a shard to apply. Its scalars are those of its ticket, number
+  // `index`, with learning rates multiplied by `rate_factor`.
   void Tell(const PushId& push, uint64_t index,
             const proto::Declaration& declaration,
             const LearningState& learning, float rate_factor,
             Message* to) const;
-  // Counts `push`, which must be present, and which its worker has not
-  // reported.
+  // Counts `push`, which must be present, in `*progress` and `*learning`, in
+  // place of its worker, which has not reported it.
   void Count(const PushId& push, const TicketPool::Out& ticket,
              Progress* progress, LearningState* learning) const;
 

@@ -32,7 +32,8 @@ struct ShardSpeech {
   const Clock* clock = nullptr;
   // How long a message may stay unanswered before it is resent.
   absl::Duration resend_after;
-  // [P5] The life of a ps's shard, which messages to that shard name.
+  // [P5] Returns the nonce of the life of a ps's shard, which every message to
+  // that shard carries.
   absl::AnyInvocable<uint64_t(uint32_t ps) const> life_of;
 };
 
@@ -42,15 +43,17 @@ enum class Heard {
   kDone,
   // The shard is not done yet, and is asked again at the next tick.
   kNotYet,
-  // The broadcast was stopped, or must be left as it is.
+  // Nothing, although the shard is not done: the owner has stopped the
+  // broadcast, or leaves it unfinished.
   kBroken,
 };
 
 // One message to all shards, sent to each shard until that shard has answered.
 //
 // After a transient failure, such as a refused connection, the message is
-// resent to the shard after a short while; after silence, once `resend_after`
-// has passed. What any other answer means is for the owner to say.
+// resent to the shard after kRetryAfter. If there is no answer, it is resent
+// once `resend_after` has passed. The owner decides what any other answer
+// means.
 //
 // Thread-compatible. Part of an event machine: answers are events, in which the
 // owner is called.
@@ -59,11 +62,11 @@ class Broadcast {
  public:
   using Response = typename ShardMethod<Request>::Response;
   struct Owner {
-    // A shard has answered, other than with a transient failure.
+    // Called when a shard has answered with anything but a transient failure.
     absl::AnyInvocable<Heard(uint32_t ps,
                              const absl::StatusOr<Response>& response)>
         heard;
-    // All shards are done; the broadcast has stopped.
+    // Called when all shards are done, after which the broadcast has stopped.
     absl::AnyInvocable<void()> done;
   };
 
@@ -75,7 +78,8 @@ class Broadcast {
   Broadcast(const Broadcast&) = delete;
   Broadcast& operator=(const Broadcast&) = delete;
 
-  // The request to send next, empty; fill it in before Start.
+  // Returns an empty request. The caller fills it in before Start, which sends
+  // it.
   Request* NewRequest() {
     // Messages that are still in flight keep their request.
     if (request_ == nullptr || request_.use_count() > 1) {
@@ -95,13 +99,13 @@ class Broadcast {
     shards_.assign(speech_->num_ps, Shard{false, begun_, ""});
     SendDue();
   }
-  // Answers that arrive later are ignored.
+  // Stops the broadcast. Answers that arrive later are ignored.
   void Stop() {
     ++number_;
     running_ = false;
   }
   bool running() const { return running_; }
-  // When it was last started.
+  // When the broadcast was last started.
   absl::Time begun() const { return begun_; }
   // Whether the shard is done with the broadcast that was last started.
   bool done(uint32_t ps) const { return shards_[ps].done; }
@@ -145,7 +149,7 @@ class Broadcast {
  private:
   struct Shard {
     bool done = false;
-    // When to send, or resend.
+    // When the message is sent to the shard next.
     absl::Time due;
     // The failure that last caused a resend.
     std::string trouble;

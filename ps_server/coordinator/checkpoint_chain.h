@@ -15,20 +15,22 @@ namespace holdfast {
 // Thread-compatible.
 class CheckpointChain {
  public:
-  // There is no durable checkpoint.
+  // Forgets the last checkpoint: none is durable.
   void Clear() { last_.reset(); }
-  // The newest durable checkpoint.
+  // Called when the checkpoint of `manifest` has become durable.
   void OnDurable(const proto::Manifest& manifest);
 
-  // Fills in what `next` states about earlier checkpoints; its name,
-  // declaration and `finished` must be set. Returns whether it may be a delta.
+  // Fills in `previous` and `chain` of `next`, whose name, declaration and
+  // `finished` must be set. Returns whether its checkpoint may be a delta.
   //
-  // If `next` has the same name as the last checkpoint, it gets the last one's
-  // bytes, because its files replace those one by one.
+  // If `next` has the same name as the last checkpoint, its files replace the
+  // last one's files one by one, so each must have the same bytes. It then gets
+  // the same `previous` and `chain`.
   bool AddTo(proto::Manifest* next) const;
 
  private:
-  // Only its name, files, `previous` and `chain` are kept.
+  // The manifest of the newest durable checkpoint: only its name, files,
+  // `previous` and `chain`. Absent if there is none.
   std::optional<proto::Manifest> last_;
 };
 

@@ -11,14 +11,14 @@
 
 namespace holdfast {
 
-// Counts the checkpoints of one life of the coordinator, and measures the cost
-// of the newest.
+// Counts the checkpoints of one life of the coordinator, and measures the
+// duration and size of the newest.
 //
 // Thread-compatible.
 class CheckpointTally {
  public:
   void OnBegun(absl::Time now) { begun_ = now; }
-  // The manifest is on disk.
+  // Called when the manifest, and with it the checkpoint, is on disk.
   void OnWritten(const proto::Manifest& manifest, absl::Time now);
   void OnFailed() { ++failed_; }
 

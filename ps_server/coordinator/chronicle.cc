@@ -8,7 +8,8 @@
 namespace holdfast {
 namespace {
 
-// Limits texts that stem from disks or other processes.
+// The maximum size, in bytes, of an event's text, which may contain text from a
+// disk or another process.
 constexpr size_t kMostTextBytes = 4000;
 
 }  // namespace

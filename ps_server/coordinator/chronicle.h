@@ -24,9 +24,9 @@
 
 namespace holdfast {
 
-// What users are shown of the course of a job: its events, and a history of
-// loss and rate. Keeps both on disk, if there is a directory. No decision
-// depends on it.
+// The events of a job, and its history of loss and rate, to be shown to users.
+// Keeps both on disk, if there is a checkpoint directory. No decision of the
+// job depends on them.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
@@ -35,42 +35,45 @@ class Chronicle {
   // The state of the job that goes with an event.
   struct Moment {
     Generation generation;
-    // The step as reported to workers: verdicts come before the shards have
-    // committed.
+    // The step that workers are told: it is ahead of the shards, because
+    // verdicts are given before the shards have committed.
     uint64_t step = 0;
   };
 
-  // `date`: empty if the date is unknown. `archive`: null if nothing is kept.
-  // All must outlive the chronicle.
+  // `date` may be empty, if the date is unknown. `archive` is null if nothing
+  // is kept on disk. All pointers must stay valid for as long as the chronicle.
   Chronicle(std::function<absl::Time()> date, const Clock* clock,
             Archive* archive, Outbox* outbox, const JournalWriter* journal,
             Progress* progress, std::function<Moment()> now);
 
-  // Continues where the file ends.
+  // Continues from the history found on disk.
   void TakeUp(const proto::History& history);
 
   // Reports an event to users. `text` is a whole sentence without a full stop.
   void Tell(proto::Event::Kind kind, const std::string& text,
             const std::optional<TaskId>& about = std::nullopt);
 
-  // Training begins, or resumes.
+  // Called when training begins, or resumes.
   void OnTraining();
-  // Steps have been committed, or tickets spent: adds a point if one is due.
+  // Called when steps have been committed, or tickets spent. Adds a point to
+  // the history if one is due.
   void OnProgress();
-  // A result that a worker reports. Returns false if it has been reported
-  // before.
+  // Called when a worker reports the result of an evaluation. Returns false if
+  // the same result has been reported before.
   bool OnEvaluation(const proto::EvaluationResult& result);
-  // The job ends here: adds a point for its last steps, whether or not one is
-  // due.
+  // Called when the job ends. Adds a point for its last steps, whether or not
+  // one is due.
   void Close();
-  // A generation is over.
+  // Called when a generation is over.
   void OnGenerationOver() { rates_.Reset(); }
-  // The job resumes from `step`: forgets the points of later steps.
+  // Called when the job resumes from `step`. Forgets the points of later steps.
   void GoBack(uint64_t step) { history_.GoBack(step); }
 
-  // Writes what has changed, if the directory is this job's.
+  // Writes the history to disk if it has changed. Does nothing until the
+  // journal on disk belongs to this job.
   void Write();
-  // Called once a second.
+  // Called once a second: samples the rates, and writes the history when that
+  // is due.
   void Look();
 
   const EventLog& events() const { return events_; }

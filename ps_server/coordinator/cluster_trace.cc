@@ -88,8 +88,8 @@ absl::StatusOr<TraceResponse> ClusterTrace::Begin(
   steps_ = request.steps();
   state_ = TraceResponse::ARMING;
   changed_ = true;
-  // Tasks with a parked renewal learn of it at once, all others within a third
-  // of a lease.
+  // Tasks with a parked renewal learn of the order at once, all others within a
+  // third of a lease.
   deadline_ = now + job_.options.lease / 2;
   begin_time_ = end_time_ = now;
   own_dropped_until_ = absl::InfinitePast();

@@ -38,11 +38,12 @@ namespace holdfast {
 //     has passed.
 //  3. The last step is committed on every shard; or before that the job rolls
 //     back, or ends, or the operator stops waiting.
-//  4. The latter, before a step has begun.
-//  5. Every task that recorded has sent its spans, or is gone, or its time to
-//     send them has passed.
-//  6. From any state: the operator has everything, or has not asked for
-//     kAbandoned.
+//  4. The job rolls back, or ends, or the operator stops waiting, before a step
+//     has begun.
+//  5. Every task that recorded has sent its spans, or is gone, or has not sent
+//     them in time (kToSend).
+//  6. From any state: the operator has fetched everything, or has not asked
+//     about the trace for kAbandoned.
 //
 // There is at most one trace at a time. No decision of the job depends on it.
 //
@@ -54,33 +55,38 @@ class ClusterTrace final : public StepWatch {
   static constexpr absl::Duration kAbandoned = absl::Seconds(10);
   // The limit on the spans of all tasks together, in their size on the wire.
   static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-  // The time for tasks to send what they have recorded, on top of a lease.
+  // How long tasks may take to send what they have recorded, in addition to the
+  // duration of a lease.
   static constexpr absl::Duration kToSend = absl::Seconds(5);
 
   explicit ClusterTrace(const Job* job) : job_(*job) {}
 
-  // The errors of the following are those of the methods in
+  // The errors of the following methods are those of Trace and ReportTrace in
   // proto/coordinator.proto.
   absl::StatusOr<proto::TraceResponse> Answer(
       const proto::TraceRequest& request);
   // Adds a part of a task's spans. The sender must have a session.
   absl::Status Add(const proto::ReportTraceRequest& request);
 
-  // A task renews its lease. Returns whether the task has followed the current
-  // order.
+  // Takes from a renewal of a task's lease which trace the task records.
+  // Returns whether this is what the current order says.
   bool Hear(const proto::RenewLeaseRequest& request);
-  // The order that tasks are given; absent if there is none.
+  // The order about the trace that tasks are given; absent if there is no
+  // trace.
   std::optional<proto::TraceOrder> order() const;
 
-  // For the coordinator's own ps, which has no session: it records for trace
-  // `trace`; and its spans.
+  // The same for the coordinator's own ps, which has no session.
+  // OnOwnRecording: the ps records for trace `trace`. AddOwn: adds the spans of
+  // the ps.
   void OnOwnRecording(uint64_t trace) { own_recording_ = trace; }
   void AddOwn(std::vector<TraceTrack> tracks,
               std::optional<absl::Time> complete_from);
 
-  // The state of the generation is lost.
+  // Called when the generation is over, because a shard or the coordinator has
+  // lost its state.
   void OnGenerationOver();
-  // For asynchronous jobs.
+  // Called in asynchronous jobs when a worker has spent a ticket, which was
+  // granted at `granted`.
   void OnTicketSpent(uint64_t ticket, const WorkerLife& worker,
                      absl::Time granted, absl::Time now);
   // StepWatch:
@@ -104,22 +110,22 @@ class ClusterTrace final : public StepWatch {
   struct Part {
     Incarnation incarnation;
     std::string process;
-    // The task does not know of traces.
+    // The task's program does not support traces.
     bool unable = false;
     bool recording = false;
-    // An earlier life of the task had also recorded, and its spans are lost.
+    // An earlier life of the task had recorded too. Its spans are lost.
     bool again = false;
     // The task has sent all its spans.
     bool sent = false;
     // There was no room for all of its spans.
     bool cut = false;
-    // Serialized proto::TraceParts: a tenth of the memory that parsed ones
-    // take.
+    // Serialized proto::TraceParts, which take a tenth of the memory of parsed
+    // ones.
     std::vector<std::string> pieces;
     uint64_t spans = 0;
     proto::TracePart first;  // without its spans
   };
-  // The rows that the coordinator itself contributes.
+  // The tracks of the spans that the coordinator itself records.
   enum OwnRow { kCollecting, kVerdict, kCommit, kTickets, kNumOwnRows };
 
   absl::StatusOr<proto::TraceResponse> Begin(
@@ -130,16 +136,18 @@ class ClusterTrace final : public StepWatch {
   // The error for a trace that does not exist.
   absl::Status NotHere(uint64_t trace) const;
   std::string WaitingFor() const;
-  // What is missing from a task's part once it should be complete.
+  // What is missing from a task's part when all of it should have come, in
+  // words for users. Empty if nothing is.
   std::string Missing(const TaskId& task, const Part& part) const;
 
   bool AllRecord() const;
   bool AllSent() const;
-  // Whether the life that recorded the part is still live.
+  // Whether the life of the task that recorded `part` still has its session.
   bool IsLive(const TaskId& task, const Part& part) const;
-  // The first step begins.
+  // Begins the recording, with `step` as the first step.
   void Start(uint64_t step, absl::Time now);
-  // Ends the recording. `why`: empty for a trace with all of its steps.
+  // Ends the recording. `why` says why steps are missing; it is empty if none
+  // are.
   void Close(const std::string& why);
   void Drop();
   void AddOwnSpan(OwnRow row, TraceSpan span);
@@ -149,15 +157,16 @@ class ClusterTrace final : public StepWatch {
 
   const Job& job_;
   State state_ = proto::TraceResponse::NONE;
-  // Whether the order has changed since Advance last said so.
+  // Whether the order has changed since Advance last returned.
   bool changed_ = false;
   uint64_t trace_ = 0;
   uint32_t steps_ = 0;
   uint64_t first_ = 0;
   uint64_t end_ = 0;
-  // All tasks record, or have had their time: the next step is the first.
+  // All tasks record, or the time for them to begin has passed: the next step
+  // to begin is the first of the trace.
   bool armed_ = false;
-  // When the current state no longer waits for tasks.
+  // Until when the current state waits for tasks.
   absl::Time deadline_;
   absl::Time begin_time_;
   absl::Time end_time_;

@@ -13,9 +13,9 @@ namespace holdfast {
 // Makes the model's next version from the open step, on every shard
 // (docs/protocol/life_of_a_step.md, steps 4 and 6).
 //
-//  1. The step is complete (OpenStep::IsComplete): S is the offers that it has,
-//     with the weights and the scalars of the step. From here on the pushes of
-//     S are ACCEPTED, and the next step is open, unless the job is stopping.
+//  1. Step t is complete (OpenStep::IsComplete). Its offers, with their weights
+//     and the step's scalars, are S. From here on the pushes of S are ACCEPTED,
+//     and the next step is open, unless the job is stopping.
 //  2. Commit(t, S) goes to every shard. Workers that wait for their verdicts
 //     get them, without waiting for the shards.
 //  3. When every shard has acknowledged, step t is committed.

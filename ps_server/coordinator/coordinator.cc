@@ -59,7 +59,7 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
 // [J3] The job is DONE, unless there is more to do.
 void Coordinator::AdvanceFinishedBefore() {
   if (job_.ended() || restore_.beginning()) return;
-  // No worker has come.
+  // No worker has joined yet.
   if (job_.clock->Now() - job_.begun > job_.timeouts.Start()) {
     job_.declared.Settle();
   }
@@ -302,13 +302,13 @@ void Coordinator::StartClockWhenReady() {
                        job_.options.num_workers});
   }
   if (job_.declared.continues() && job_.generation.value() > 1) {
-    // The others may have been lost for good since the job began.
+    // The other workers may have been lost for good since the job began.
     needed = job_.declared->lost_workers().min_replicas();
   }
   if (job_.members.num_workers_seen() < needed) return;
   const absl::Time now = job_.clock->Now();
   job_.progress.OnTrainingBegun(now);
-  // The first step waits for the workers that were there to begin it.
+  // The first step waits for the workers that are live when it begins.
   job_.CountMembersOfStep();
   OnTraining(now);
 }
@@ -358,7 +358,7 @@ void Coordinator::OnGenerationBegun(const proto::Position& position) {
               absl::StrCat("generation ", job_.generation.value(),
                            " begins: ", restore_.recovered()));
   }
-  // Parked calls belong to an older generation.
+  // Parked calls name an older generation.
   for (auto& parked : job_.step.parked()->TakeAll()) {
     job_.outbox.Answer(std::move(parked.reply),
                        ContributeAnswer(proto::ABORTED));
@@ -393,7 +393,7 @@ void Coordinator::OnRestored(const proto::Manifest& from) {
   StartClockWhenReady();
   AnswerPlacements();
   job_.members.AnswerRenewals();
-  // [L3] Workers whose leases expired while the job was STARTING.
+  // [L3] Handles the workers whose leases expired while the job was STARTING.
   if (!job_.declared.continues() || job_.AllMade()) return;
   std::vector<TaskId> lost;
   for (const TaskId& task : job_.members.lost()) {
@@ -435,8 +435,8 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
         "the job is asynchronous: pushes are applied, not contributed"));
   }
   const absl::Time now = job_.clock->Now();
-  // Between two generations the call waits until it can be told of the next
-  // one.
+  // Between two generations the call stays parked until the answer may name the
+  // next one.
   if (!restore_.beginning()) {
     AckThrough(push.from,
                std::min(request.acked_through(), request.sequence() - 1));

@@ -83,15 +83,15 @@ namespace holdfast {
 //     when the open step is complete.
 //  4. Every step is committed or, in an asynchronous job, every ticket is
 //     spent. Early stopping can shorten the job while it is TRAINING.
-//  5. Only if the job takes checkpoints.
+//  5. Save is skipped if the job takes no checkpoints.
 //  6. The journal found at the start says that the job is finished, and no
 //     chief declares more steps [J3].
 //  7. A wait timed out, a task left with an error, a shard or the disk refused,
 //     or Fail() was called; but not while the journal of 5 is being written.
 //  8. FAILED: at once, in place of whatever is in progress. DONE and STOPPED:
 //     when there is no task left to wait for.
-//  9. [E1] An operator has asked the job to stop. A job that is STARTING has
-//     nothing that is not on disk.
+//  9. [E1] An operator has asked the job to stop. A job that is STARTING is
+//     STOPPED at once, because it has nothing that is not on disk.
 // 10. [E2, E3] The open step is committed if it is complete, and otherwise
 //     dropped; then the last checkpoint is taken, unless the operator has
 //     waived it.
@@ -100,20 +100,20 @@ namespace holdfast {
 // passed to ShardLinks and Archive, from one thread at a time. Replies and
 // messages are sent from inside methods, and may call back into any of them.
 //
-// Invariants: at most one step is open; a contribution that has a verdict keeps
-// it for as long as its worker may ask in that generation; no message carries a
-// generation that is not in the journal.
+// Invariants: at most one step is open; the verdict on a contribution does not
+// change, and is kept for as long as its worker may ask for it in that
+// generation; no message carries a generation that is not in the journal.
 class Coordinator : private Members::Owner, private Director {
  public:
   using Options = CoordinatorOptions;
 
-  // `archive` is null if there is no checkpoint directory. All must outlive the
-  // coordinator.
+  // `archive` is null if there is no checkpoint directory. What the pointers
+  // refer to must outlive the coordinator.
   Coordinator(const Options& options, const Clock* clock, ShardLinks* links,
               Archive* archive);
 
-  // The errors of the following are those of the methods in
-  // proto/coordinator.proto.
+  // The errors of the following methods are those of the methods with the same
+  // names in proto/coordinator.proto.
   void Register(const proto::RegisterRequest& request,
                 Reply<proto::RegisterResponse> reply);
   void RenewLease(const proto::RenewLeaseRequest& request,
@@ -146,7 +146,9 @@ class Coordinator : private Members::Owner, private Director {
   void ReportTrace(const proto::ReportTraceRequest& request,
                    Reply<proto::ReportTraceResponse> reply);
 
-  // This ps's part in the trace of the cluster, if there is one.
+  // The coordinator's own ps takes part in a trace through the following three
+  // methods, because it renews no lease. trace_order returns what the ps must
+  // record or send; absent if there is no trace.
   std::optional<proto::TraceOrder> trace_order() const override {
     return trace_.order();
   }
@@ -160,11 +162,12 @@ class Coordinator : private Members::Owner, private Director {
   void SetLearningRate(const proto::SetLearningRateRequest& request,
                        Reply<proto::SetLearningRateResponse> reply);
 
-  // This ps's report about itself, for GetStatus: the ps renews no lease.
+  // Takes this ps's report about itself, for GetStatus. Other ps report when
+  // they renew their leases; this one has no lease.
   void OnOwnReport(const proto::PsReport& report);
 
-  // Reports to users that this ps has been told to stop, for `reason`, and that
-  // another life of it may take its place.
+  // Reports to users that this ps has been told to stop, and why, and that a
+  // new process may take its place.
   void OnToldToStop(const std::string& reason);
 
   // Checks leases and timeouts, answers parked calls that have reached their
@@ -172,9 +175,10 @@ class Coordinator : private Members::Owner, private Director {
   // second.
   void Tick();
 
-  // Ends the job from outside, such as when this ps is told to stop. Does
-  // nothing once the journal that says that the job is finished is being
-  // written: the job is then DONE when that journal is on disk.
+  // Makes the job FAILED, for a reason from outside, such as when this ps is
+  // told to stop. Does nothing if the journal that says that the job is
+  // finished is being written: the job is then DONE once that journal is on
+  // disk.
   void Fail(const std::string& reason);
 
   const proto::JobState& state() const override { return job_.state; }
@@ -183,8 +187,8 @@ class Coordinator : private Members::Owner, private Director {
   const EventLog& events() const { return job_.chronicle.events(); }
   // The number of verdicts kept.
   size_t verdicts_kept() const { return job_.verdicts.size(); }
-  // True when the job has ended and every task that can be told has been told:
-  // the daemon may exit.
+  // Whether the daemon may exit: the job has ended, and every task that can be
+  // told of it has been told.
   bool finished() const { return end_.finished(); }
 
  private:
@@ -214,29 +218,31 @@ class Coordinator : private Members::Owner, private Director {
   void OnFinished() override;
   void OnSavedToStop(const proto::Position& position) override;
 
-  // Resumes at the point that the journal names.
+  // Takes over the state that the journal holds, from which the job resumes.
   void TakeUp(const proto::Journal& journal);
   absl::Status Resume(const TaskId& task, const proto::Declaration& complete);
   void AdvanceFinishedBefore();
-  // Goes to the last checkpoint of a job that is finished.
+  // Makes the last checkpoint the state of a job that is finished.
   void GoToLastCheckpoint();
-  // Does what has become due. Called at the end of each event.
+  // Does everything that the event has made due. Called at the end of each
+  // event.
   void Settle();
   // Every step has been made: takes the last checkpoint, then ends the job.
   void Conclude();
-  // Ends a job that has diverged. Returns false if it has not.
+  // Ends the job as FAILED if it has diverged, and returns whether it has.
   bool FailIfDiverged();
   // [E2] Takes the next step towards stopping the job, if that was asked for.
   void AdvanceStop();
   // [E4] The job is STOPPED.
   void EndStopped();
-  // The job has ended: answers the calls that wait for its end, and those whose
-  // wait it makes pointless.
+  // Called when the job has ended. Answers the parked calls that wait for the
+  // end, and those that wait for something that will no longer happen.
   void AnswerOfEnd();
   // Starts the training clock once the first step has the workers that it
   // needs.
   void StartClockWhenReady();
-  // The job is TRAINING, and the training clock runs.
+  // Called when the job is TRAINING and the training clock has started, at
+  // `now`.
   void OnTraining(absl::Time now);
   // Called once a second: updates what users are shown of the progress.
   void Look(absl::Time now);
@@ -249,8 +255,8 @@ class Coordinator : private Members::Owner, private Director {
   // Gives checkpoints to evaluators that wait for one.
   void AssignEvaluations();
   proto::NextEvaluationResponse EvaluationAnswer(const TaskId& evaluator) const;
-  // What a complete step that must be evaluated waits for; `missing` is that of
-  // Evaluations::MayCommit.
+  // What a complete step that must be evaluated waits for, in words for users.
+  // `missing` is the step that Evaluations::MayCommit has set.
   std::string WaitingForEvaluation(std::optional<uint64_t> missing) const;
   // Fills in the decisions about learning rate, evaluations and early stopping.
   void AddDecisions(proto::GetStatusResponse* status) const;
@@ -261,17 +267,19 @@ class Coordinator : private Members::Owner, private Director {
   void AnswerDue(absl::Time now);
   // Starts the next operation that is due.
   void StartNext();
-  // A task has gone silent, or has left.
+  // Called when a task has been lost, or has left.
   void OnGone(const TaskId& task);
   // [L4] Fences the worker's life.
   void ShutOut(const TaskId& worker);
-  // Fences a live worker that has made a false statement.
+  // Fences a live worker that has made a false statement, which `why`
+  // describes.
   void Expel(const TaskId& worker, const absl::Status& why);
-  // Records that a push does not count.
+  // Records the verdict on a push that does not count.
   void Refuse(const PushId& push, proto::Verdict verdict);
   // [A4] Books a ticket that the request reports as spent.
   void Book(const PushId& push, const proto::SpentTicket& spent);
-  // The worker knows what became of its pushes up to `sequence`.
+  // Called when a worker says that it knows the verdicts on its pushes up to
+  // `sequence`.
   void AckThrough(const WorkerLife& from, uint64_t sequence);
   // Checks that the worker may take tickets, and that its request contains
   // nothing impossible.
@@ -279,7 +287,7 @@ class Coordinator : private Members::Owner, private Director {
                             const PushId& push) const;
   void GrantTickets();
 
-  // Answers that reflect the current state.
+  // The following return answers that reflect the current state.
   absl::StatusOr<proto::GetPlacementResponse> PlacementAnswer() const;
   void AnswerPlacements();
   proto::ContributeResponse ContributeAnswer(proto::Verdict verdict) const;
@@ -289,7 +297,7 @@ class Coordinator : private Members::Owner, private Director {
   // An answer with the ticket that is out with `push`, if there is one.
   proto::TakeTicketResponse TicketAnswer(const PushId& push) const;
   proto::TakeTicketResponse TicketRefusal(proto::Verdict verdict) const;
-  // Answers calls that get no ticket with what they wait for.
+  // Answers `calls` without a ticket, saying what they wait for.
   void AnswerTickets(std::vector<TicketBook::Parked::Call> calls);
   void RefuseTickets(std::vector<TicketBook::Parked::Call> calls,
                      proto::Verdict verdict);
@@ -310,7 +318,7 @@ class Coordinator : private Members::Owner, private Director {
   Patience patience_;
   ClusterTrace trace_;
   DecisionWriter decisions_;
-  // Results have arrived since early stopping was last judged.
+  // Whether results have arrived since early stopping was last judged.
   bool judge_early_stopping_ = false;
   ParkedCalls<WorkerLife, proto::NextEvaluationResponse> parked_evaluations_;
   // The time of the tick; set only while its event is handled.

@@ -28,7 +28,7 @@ void Coordinator::Conclude() {
   save_.Conclude();
 }
 
-// The journal is all that is known of the job.
+// Nothing is known of the job but what the journal says.
 void Coordinator::GoToLastCheckpoint() {
   const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
   job_.progress.SetCommitted(GlobalStep(step));
@@ -81,7 +81,7 @@ void Coordinator::Stop(const proto::StopRequest& request,
 // [E2]
 void Coordinator::AdvanceStop() {
   if (job_.state.phase() == proto::STARTING && !restore_.beginning()) {
-    // There is no state but that on disk.
+    // The job has no state except what is on disk.
     return EndStopped();
   }
   if (job_.training() && !job_.AllMade()) {
@@ -91,7 +91,7 @@ void Coordinator::AdvanceStop() {
   }
   if (!job_.stopping()) return;
   if (job_.step.open() && !commit_.IsDue()) job_.step.Reset();
-  // But not a checkpoint that the journal may name already.
+  // A checkpoint that the journal may name already is not abandoned.
   if (stop_.without_checkpoint() && !job_.AllMade() && job_.journal.idle()) {
     save_.Abort();
   }
@@ -135,7 +135,7 @@ void Coordinator::Fail(const std::string& reason) {
 
 void Coordinator::FailUnlessFinishing(const std::string& reason) {
   if (job_.ended()) return;
-  // [C5] The next life believes what is on disk.
+  // [C5] The next life of the coordinator takes the job's state from disk.
   if (job_.journal.finishing() &&
       job_.clock->Now() - job_.journal.begun() <= job_.timeouts.Disk()) {
     LOG_EVERY_N(WARNING, 100)

@@ -14,7 +14,6 @@
 namespace holdfast {
 namespace {
 
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 proto::Declaration Scaled(proto::Declaration declaration, float initial = 1024,

@@ -131,7 +131,8 @@ std::string Coordinator::WaitingForTickets() const {
   return absl::StrCat(what, JoinSome(names));
 }
 
-// Not an event: it changes nothing, and is answered at once.
+// Not an event of the machine, because it changes nothing and is answered at
+// once.
 void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                             Reply<proto::GetStatusResponse> reply) {
   proto::GetStatusResponse status;
@@ -162,7 +163,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     job_.step_timer.AddTo(status.mutable_step_times());
   }
   job_.progress.AddTo(&status);
-  // The result of an earlier life of this ps.
+  // The result was reported to an earlier life of this ps.
   const proto::EvaluationResult* const evaluated =
       job_.chronicle.history().last_evaluation();
   if (!status.has_evaluation() && evaluated != nullptr) {
@@ -190,7 +191,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   reply(std::move(status));
 }
 
-// Not events either.
+// The two calls below are not events either.
 void Coordinator::GetEvents(const proto::GetEventsRequest& request,
                             Reply<proto::GetEventsResponse> reply) {
   reply(job_.chronicle.events().After(request.after()));
@@ -232,7 +233,7 @@ void Coordinator::Look(absl::Time now) {
 }
 
 void Coordinator::JudgePaces(absl::Time now) {
-  // A lease is renewed three times in its length.
+  // A task renews its lease three times in the duration of a lease.
   const absl::Duration longest = job_.options.lease * 2 / 3;
   std::set<uint32_t> missing;
   if (job_.step.open()) {

@@ -65,7 +65,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     job_.outbox.Answer(std::move(parked.reply), TicketAnswer(push));
   }
   if (request.wait_ms() == 0 || no_room) {
-    // It may still get a ticket.
+    // The push may still get a ticket.
     Settle();
     AnswerTickets(waiting.Take(push));
   }

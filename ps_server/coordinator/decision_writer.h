@@ -15,7 +15,8 @@ namespace holdfast {
 
 // Keeps in the journal what operators and evaluations have decided: changes of
 // the learning rate, results on which decisions depend, and the best
-// checkpoints. The caller that brought a change is answered when it is on disk.
+// checkpoints. The caller that brought a change is answered once the change is
+// on disk.
 //
 //  1. A checkpoint that has become one of the best is linked into their folder.
 //  2. The journal is written.
@@ -36,18 +37,20 @@ class DecisionWriter {
 
   explicit DecisionWriter(Job* job) : job_(job) {}
 
-  // Something has changed. `then`, which may be empty, is called when the
-  // change is on disk, at once if there is no disk to write to; or with an
-  // error, if the job ends before.
+  // Called when a decision has changed. Calls `then`, which may be empty, when
+  // the change is on disk, or at once if there is no checkpoint directory; with
+  // an error if the job ends first.
   void OnChanged(Then then = {});
   // Whether all changes are on disk.
   bool saved() const { return saved_ == changed_; }
 
-  // Does what has become due. Called in each event.
+  // Begins the next link or write that is due. Called in each event.
   void Advance();
-  // The journal has dropped the changes that it had not begun to write.
+  // Called when the journal has dropped the changes that it had not begun to
+  // write.
   void OnJournalStopped();
-  // The job has ended, and nothing more is written.
+  // Called when the job has ended: nothing more is written, and waiting callers
+  // are answered with `why`.
   void OnEnded(const absl::Status& why);
 
  private:
@@ -62,14 +65,15 @@ class DecisionWriter {
   void Answer(uint64_t through, const absl::Status& status);
 
   Job* const job_;
-  // Changes are numbered from 1.
+  // Changes are numbered from 1. The last change that was made, and the last
+  // one that is on disk.
   uint64_t changed_ = 0;
   uint64_t saved_ = 0;
   // The last change that could not be written after the job was done.
   uint64_t given_up_ = 0;
   bool linking_ = false;
   bool writing_ = false;
-  // Linked, but not yet in the journal.
+  // Checkpoints that are linked, but not yet in the journal.
   std::vector<proto::CheckpointName> linked_;
   std::deque<Waiting> waiting_;
 };

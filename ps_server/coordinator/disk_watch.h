@@ -13,7 +13,8 @@
 namespace holdfast {
 
 // Tracks how far the shards have written or restored their shares of one
-// checkpoint, and how long the slowest of them has made no progress.
+// checkpoint, and since when the one that has stalled for longest has made no
+// progress.
 //
 // A shard makes progress only when it exceeds the most bytes that it has ever
 // reported: one that starts over again and again makes none.
@@ -21,7 +22,7 @@ namespace holdfast {
 // Thread-compatible.
 class DiskWatch {
  public:
-  // All shards begin, at 0 bytes.
+  // Begins to track all shards, from 0 bytes.
   void Begin(uint32_t num_ps, absl::Time now);
   void End() { shards_.clear(); }
   bool active() const { return !shards_.empty(); }
@@ -30,9 +31,9 @@ class DiskWatch {
                   absl::Time now);
   void OnDone(uint32_t ps, absl::Time now);
 
-  // Since when the shard that has stalled for longest, of those that are not
-  // done, has made no progress; or when the last shard finished, if all are
-  // done.
+  // If some shards are not done: since when the one of them that has stalled
+  // for longest has made no progress. If all are done: when the last one
+  // finished.
   absl::Time standing_since() const;
 
   bool all_done() const;
@@ -40,7 +41,7 @@ class DiskWatch {
   // The shard's progress, like "3 of 10 GiB"; empty if it has not reported any
   // yet.
   std::string Describe(uint32_t ps) const;
-  // Adds the progress of each ps; nothing when inactive.
+  // Fills in the progress of each ps. Does nothing if no checkpoint is tracked.
   void AddTo(proto::GetStatusResponse* status) const;
 
  private:

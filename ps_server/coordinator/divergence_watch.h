@@ -21,7 +21,8 @@ namespace holdfast {
 // Thread-compatible.
 class DivergenceWatch {
  public:
-  // `position`: where the job resumes.
+  // `position` is where the job resumes; its consecutive_not_finite is the
+  // first count.
   DivergenceWatch(const proto::Declaration& declaration,
                   const proto::Position& position);
 
@@ -29,12 +30,12 @@ class DivergenceWatch {
   // `loss_scale`, which is 0 if the job has none.
   void OnContribution(uint64_t examples, bool not_finite, float loss_scale);
 
-  // Once true, it stays true.
+  // Whether the job has diverged. Never becomes false again.
   bool diverged() const { return diverged_; }
   // max_consecutive_not_finite; 0 means no limit.
   uint64_t limit() const { return limit_; }
 
-  // Fills in consecutive_not_finite.
+  // Fills in `position->consecutive_not_finite`.
   void AddTo(proto::Position* position) const;
 
  private:

@@ -12,7 +12,8 @@ namespace holdfast {
 End::End(Job* job)
     : job_(job),
       end_(&job->speech,
-           // A shard that refuses to end does not go on either.
+           // A shard that refuses to end counts as done, because it does not
+           // continue either.
            {[](uint32_t ps, const auto& response) { return Heard::kDone; },
             [] {}}) {}
 
@@ -23,7 +24,8 @@ void End::OnDone() {
   SetReporter(ChooseReporter());
 }
 
-// The chief, unless it has left, or is lost and the job continues without it.
+// Returns the chief, unless it has left, or is lost and the job continues
+// without it.
 TaskId End::ChooseReporter() const {
   const Members& members = job_->members;
   const TaskId chief = members.WorkerOfReplica(0);

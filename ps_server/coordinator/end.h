@@ -18,26 +18,29 @@ namespace holdfast {
 //
 //  1. DONE: a worker is chosen to evaluate the last version and to write the
 //     result: the chief, unless it is gone for good.
-//  2. DONE, STOPPED: the workers leave when they are finished, and those that
-//     may still come to learn of the end are waited for; evaluators for as long
-//     as a step may take. FAILED: no task is waited for.
+//  2. DONE, STOPPED: workers leave when they are finished. The job waits for
+//     those that are here and for those that may still come to learn of the
+//     end; and for evaluators, for as long as a step may take. FAILED: the job
+//     waits for no task.
 //  3. End(state) goes to every shard, in place of whatever is in progress
 //     there.
-//  4. The daemon may exit when all shards and live workers know of the end, or
-//     one lease after 3.
+//  4. The daemon may exit when all shards and live workers know that the job
+//     has ended, or when one lease has passed since 3.
 class End : public Operation {
  public:
   explicit End(Job* job);
 
-  // 1. The job is DONE from now on.
+  // 1. Makes the job DONE.
   void OnDone();
-  // 1. The job is STOPPED from now on.
+  // 1. Makes the job STOPPED.
   void OnStopped();
   // When the job became DONE or STOPPED.
   absl::Time ended_at() const { return ended_at_; }
-  // The life knows that the job has ended, or that it has nothing more to do.
+  // Called when a life has been told that the job has ended, or that it has
+  // nothing more to do.
   void OnTold(const WorkerLife& life) { told_.insert(life); }
-  // A worker that has just joined may report in place of one that is lost.
+  // Called when a worker has joined. In a job that does not wait for lost
+  // workers, it becomes the reporter if the reporter is lost.
   void OnJoined(const TaskId& worker);
 
   // 2. The tasks that are waited for.
@@ -49,7 +52,7 @@ class End : public Operation {
   void Tick() override { end_.SendDue(); }
   std::string WaitingFor() const override { return ""; }
 
-  // 3. Shards that have been told may exit.
+  // Whether 3 has begun: shards that have been told may exit.
   bool started() const { return started_; }
   // 4.
   bool finished() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Figures by which evaluations are compared (proto::Metric).
+// The metrics by which evaluations are compared (proto::Metric).
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_EVALUATION_METRIC_H_
@@ -20,8 +20,8 @@ std::string NameOf(const proto::Metric& metric);
 // Whether higher is better.
 bool IsMaximized(const proto::Metric& metric);
 
-// The figure in `result` that `metric` names; nothing if `result` has no such
-// figure, or the figure is not a number.
+// The value of `metric` in `result`; absent if `result` has none, or if it is
+// NaN.
 std::optional<double> FigureOf(const proto::EvaluationResult& result,
                                const proto::Metric& metric);
 

@@ -174,7 +174,7 @@ std::vector<proto::CheckpointName> Evaluations::Best(
       ranked.emplace_back(*value, found->second);
     }
   }
-  // Of equal results, the first comes first.
+  // Of equal results, the one of the lower step comes first.
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](const auto& a, const auto& b) {
                      return IsBetter(keep.metric(), a.first, b.first);

@@ -32,22 +32,24 @@ const proto::CheckpointName* FindCheckpoint(const proto::Journal& journal,
 // Thread-compatible.
 class Evaluations {
  public:
-  // The number of results kept. Those of the best checkpoints, and the best
-  // result for early stopping, are always kept.
+  // The number of results kept: the newest ones. The results of the best
+  // checkpoints, and the best result for early stopping, are kept in any case.
   static constexpr size_t kMost = 1000;
 
   explicit Evaluations(const JobDeclaration* declared) : declared_(declared) {}
 
   void TakeUp(const proto::Journal& journal);
-  // The job resumes from `step`.
+  // Called when the job resumes from `step`: forgets the results of later
+  // steps.
   void GoBack(uint64_t step);
 
-  // Replaces an earlier result for the same step. `by_evaluator`: an evaluator
-  // reports the result for a checkpoint; otherwise a worker reports it for its
-  // own values.
+  // Adds a result, in place of an earlier one for the same step. If
+  // `by_evaluator`, an evaluator reports it, for a checkpoint; otherwise a
+  // worker reports it, for the values that it has.
   void Add(const proto::EvaluationResult& result, bool by_evaluator);
   bool Has(uint64_t step) const { return results_.count(step) > 0; }
-  // Whether decisions depend on results, so that they are kept in the journal.
+  // Whether decisions depend on results. If so, results are kept in the
+  // journal.
   bool decide() const;
   void AddTo(proto::Journal* journal) const;
 
@@ -57,15 +59,16 @@ class Evaluations {
     absl::Time now;
     // When training began, if it has.
     std::optional<absl::Time> training_begun;
-    // No checkpoint will follow those in the journal. The last one is due until
-    // an evaluator has reported on it, even if the chief has evaluated that
-    // step: an evaluator may compute other figures, and may join at any time.
+    // Whether the job is done: no checkpoint will follow those in the journal.
+    // Then the last one is due until an evaluator has reported its result, even
+    // if the chief has evaluated the same step, because an evaluator may
+    // compute other metrics, and may join at any time.
     bool done = false;
   };
-  // The checkpoint to give to an evaluator; nothing if none is due.
+  // The checkpoint that an evaluator gets next; absent if none is due.
   std::optional<proto::CheckpointName> NextDue(const proto::Journal& journal,
                                                const Moment& moment) const;
-  // Assigns the checkpoint to `evaluator`, in place of its earlier one.
+  // Assigns the checkpoint to `evaluator`, in place of the one that it had.
   void Assign(const TaskId& evaluator, const proto::CheckpointName& name,
               absl::Time now);
   void Release(const TaskId& evaluator) { assigned_.erase(evaluator); }
@@ -73,20 +76,21 @@ class Evaluations {
     return assigned_;
   }
   // Whether the checkpoint must not be removed, because it is being evaluated
-  // or has yet to be.
+  // or must still be evaluated.
   bool Holds(const proto::CheckpointName& name) const;
 
   // ---- The best ----
 
-  // The best of the checkpoints on disk, best first.
+  // The checkpoints on disk that have the best results, the best one first.
   std::vector<proto::CheckpointName> Best(const proto::Journal& journal) const;
-  // Records that the checkpoint cannot be kept.
+  // Records that the checkpoint cannot be kept among the best.
   void Forsake(const proto::CheckpointName& name);
 
   // ---- Early stopping ----
 
-  // The step at which evaluations had brought no improvement for too long;
-  // nothing if that has not happened.
+  // The step of the evaluation that used up the patience of early stopping: it
+  // was the last of `patience` evaluations in a row without an improvement.
+  // Absent if there was none.
   std::optional<uint64_t> StopAfter() const;
   // Absent if the job has no early stopping.
   std::optional<proto::EarlyStoppingStatus> status() const;
@@ -96,10 +100,11 @@ class Evaluations {
   // Whether a checkpoint of `step` must be on disk before the next step is
   // made.
   bool NeedsCheckpointOf(uint64_t step) const;
-  // Whether `step` may be committed. A step that must be evaluated may be when
-  // its checkpoint is on disk, the one before it has been evaluated, and the
-  // job does not end here. Otherwise `*missing`, unless `missing` is null, is
-  // set to the step whose evaluation is missing; it is left unchanged if the
+  // Whether step `step` may be committed. If version `step` must be evaluated,
+  // the step may be committed once the checkpoint of that version is on disk,
+  // the previous version that must be evaluated has been evaluated, and the job
+  // does not end here. Otherwise `*missing`, unless `missing` is null, is set
+  // to the step whose evaluation is missing; it is left unchanged if the
   // checkpoint is missing.
   bool MayCommit(uint64_t step, const proto::Journal& journal,
                  std::optional<uint64_t>* missing = nullptr) const;

@@ -17,15 +17,16 @@ namespace holdfast {
 // Invariant: the numbers of the events kept are consecutive.
 class EventLog {
  public:
-  // Older events are dropped.
+  // The maximum number of events kept. Older ones are dropped.
   static constexpr size_t kMostEvents = 1000;
 
-  // Continues where the file ends. Call it before the first Add.
+  // Continues from the history found on disk. Must be called before the first
+  // Add.
   void TakeUp(const proto::History& history);
   // Keeps `event` under the next number, whatever number it carries.
   void Add(proto::Event event);
 
-  // Oldest first.
+  // The events that are kept, the oldest first.
   const std::deque<proto::Event>& events() const { return events_; }
   // The number of the newest event; 0 before the first.
   uint64_t last_number() const { return last_number_; }

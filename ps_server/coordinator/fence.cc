@@ -58,7 +58,7 @@ void Fence::Resolve() {
   *resolve.mutable_lives() = fence_.request().lives();
   for (const auto& [push, applied] : applied_.pushes()) {
     const std::optional<TicketPool::Out> ticket = job_->tickets.Find(push);
-    // Booked already: every shard has applied it.
+    // The push is booked already, so every shard has applied it.
     if (!ticket.has_value()) continue;
     applied_.Tell(push, ticket->index, *job_->declared, job_->learning,
                   job_->rates.FactorAt(ticket->index),

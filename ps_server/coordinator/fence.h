@@ -17,13 +17,13 @@ namespace holdfast {
 // and docs/protocol/recovery.md, L4).
 //
 //  1. Fence(lives) goes to every shard until each has confirmed. A shard then
-//     refuses the lives, and reports which of their pushes it has applied: the
-//     union of those counts.
+//     refuses everything that the lives send, and reports which of their pushes
+//     it has applied. The union of these reports are the pushes that count.
 //  2. Resolve(lives, union) goes to every shard: each applies what it lacks of
 //     the union, and drops the other pushes of the lives.
-//  3. When all have acknowledged, the tickets of the union are spent, and the
-//     other tickets of those lives are returned. The lives can then be
-//     forgotten.
+//  3. When all shards have acknowledged, the tickets of the pushes in the union
+//     are spent, and the other tickets of the lives are returned. The lives can
+//     then be forgotten.
 //
 // Lives that are added meanwhile wait for the next Fence.
 class Fence : public Operation {
@@ -31,7 +31,8 @@ class Fence : public Operation {
   explicit Fence(Job* job);
 
   void Add(const WorkerLife& life) { due_.push_back(life); }
-  // A generation is over, and all its lives with it.
+  // Called when a generation is over, and all its lives with it: forgets the
+  // lives to fence.
   void Clear() { due_.clear(); }
 
   bool IsDue() const override { return job_->at_work() && !due_.empty(); }

@@ -14,8 +14,8 @@
 
 namespace holdfast {
 
-// Keeps the history on disk. It is written at moments that matter, and
-// otherwise when it has changed, at most once per kEvery.
+// Keeps the history on disk. Write is called at moments that matter; besides,
+// it is written when it has changed, at most once per kEvery.
 //
 // The job does not depend on it: a failed write is logged, and retried with the
 // next write.
@@ -24,16 +24,18 @@ namespace holdfast {
 // events.
 class HistoryWriter {
  public:
-  // A crash may lose this much of the history that users were shown.
+  // The time between writes. A crash may lose this much of the history that
+  // users were shown.
   static constexpr absl::Duration kEvery = absl::Seconds(10);
 
-  // `archive`: null if nothing is kept. `changes` returns a count that rises
-  // whenever the result of `make` needs to be written again.
+  // `archive` is null if nothing is kept. `make` returns the history to write.
+  // `changes` returns a count that rises whenever the history must be written
+  // again.
   HistoryWriter(const Clock* clock, Archive* archive, Outbox* outbox,
                 absl::AnyInvocable<uint64_t()> changes,
                 absl::AnyInvocable<proto::History()> make);
 
-  // Writes what has changed, if anything has.
+  // Writes the history, if it has changed since the last write.
   void Write();
   // Like Write, but only when it is time.
   void Tick();

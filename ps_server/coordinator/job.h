@@ -41,40 +41,44 @@
 
 namespace holdfast {
 
-// Receives notifications from operations. The coordinator implements it, and
-// decides what each means for the other parts.
+// Receives notifications from operations. The coordinator implements this
+// interface, and decides what each notification means for the other parts.
 class Director {
  public:
   virtual ~Director() = default;
-  // Ends the job as FAILED, unless the journal that says that it is finished is
-  // being written [C5].
+  // Ends the job as FAILED, unless the journal that says that the job is
+  // finished is being written [C5].
   virtual void FailUnlessFinishing(const std::string& reason) = 0;
-  // The same, unconditionally.
+  // Ends the job as FAILED, unconditionally.
   virtual void FailNow(const std::string& reason) = 0;
   // What the whole job waits for, in words for users.
   virtual std::string WaitingFor() const = 0;
 
-  // [G1] The generation's state is lost.
+  // [G1] Called when the generation is over, because its state is lost.
   virtual void OnGenerationOver() = 0;
-  // [G3] Messages may name the next generation. It resumes from `position`.
+  // [G3] Called when messages may name the next generation, which resumes from
+  // `position`.
   virtual void OnGenerationBegun(const proto::Position& position) = 0;
-  // [G4] A shard lacks first values that workers have to give.
+  // [G4] Called when a shard lacks first values that workers have to give.
   virtual void OnValuesWanted() = 0;
-  // [G5] `from`: the manifest of the checkpoint; empty if there is none.
+  // [G5] Called when every shard has its state. `from` is the manifest of the
+  // checkpoint that was restored; empty if the variables have their first
+  // values.
   virtual void OnRestored(const proto::Manifest& from) = 0;
-  // The open step is closed with the offers that it has, and the next one is
-  // open.
+  // Called when the open step is closed with the offers that it has, and the
+  // next step is open.
   virtual void OnStepClosed() = 0;
-  // [C5] The journal says that the job is finished.
+  // [C5] Called when the journal on disk says that the job is finished.
   virtual void OnFinished() = 0;
-  // [E3] The checkpoint that the job stops with is on disk, at `position`.
+  // [E3] Called when the checkpoint with which the job stops is on disk. Its
+  // position is `position`.
   virtual void OnSavedToStop(const proto::Position& position) = 0;
 };
 
 // One job: the parts of the coordinator, each of which owns its state, and the
 // few things that belong to the job as a whole. Operations act on it.
 struct Job {
-  // `settle`: see Outbox.
+  // `settle` is passed to the Outbox.
   Job(const CoordinatorOptions& options, const Clock* clock, ShardLinks* links,
       Archive* archive, absl::AnyInvocable<void()> settle,
       Members::Owner* members_owner, Director* director)
@@ -111,49 +115,53 @@ struct Job {
     state.set_phase(proto::STARTING);
   }
 
-  // The job resumes, or has ended, as the journal of its directory says.
+  // Whether the journal found at the start has a declaration: the job resumes
+  // from that journal, or had finished before.
   bool begun_with_journal() const {
     return archive != nullptr && options.journal.has_declaration();
   }
   bool ended() const { return IsEnd(state.phase()); }
   bool training() const { return state.phase() == proto::TRAINING; }
-  // [E2] No step opens, no ticket is handed out, and only shards are waited
-  // for.
+  // [E2] Whether the job is stopping: no step opens, no ticket is handed out,
+  // and the job waits only for shards.
   bool stopping() const { return state.phase() == proto::STOPPING; }
-  // The job ended before all its steps were made, and makes no more.
+  // Whether the job ended before all its steps were made.
   bool ended_early() const {
     return state.phase() == proto::FAILED || state.phase() == proto::STOPPED;
   }
-  // The shards have the variables, and may be told to change them.
+  // Whether the shards have the variables, and may be told to change them.
   bool at_work() const { return training() || stopping(); }
-  // The number of steps that the job makes, as far as decided. There must be a
-  // declaration.
+  // The number of steps that the job makes: the declared number, unless it has
+  // been decided that the job ends earlier. There must be a declaration.
   uint64_t total_steps() const {
     return std::min(declared->total_steps(),
                     early_end.value_or(declared->total_steps()));
   }
-  // What is left to do, the last Commit or checkpoint, needs no worker: a
-  // worker may see the last version on every shard, and leave, before the
-  // coordinator has heard that they hold it.
+  // Whether the contents of all steps are decided, so that what is left to do,
+  // the last Commit or checkpoint, needs no worker. A worker may see the last
+  // version on every shard, and leave, before the coordinator has heard that
+  // the shards hold it.
   bool AllStepsFixed() const {
     if (stopping()) return true;
     return created &&
            (declared.asynchronous() ? tickets.pool().all_spent()
                                     : step.number().value() >= total_steps());
   }
-  // Every step is committed, or every ticket is spent.
+  // Whether every step is committed or, in an asynchronous job, every ticket is
+  // spent.
   bool AllMade() const {
     return created && (declared.asynchronous()
                            ? tickets.pool().all_spent()
                            : progress.committed().value() >= total_steps());
   }
-  // [L3] There are too few live workers for the job to make progress.
+  // [L3] Whether the job waits because fewer workers than min_replicas are
+  // live.
   bool TooFewWorkers() const {
     return declared.continues() &&
            members.num_live_workers() < declared->lost_workers().min_replicas();
   }
 
-  // [L5] The open step waits for the workers that are live now.
+  // [L5] Makes the open step wait for the workers that are live now.
   void CountMembersOfStep() {
     const uint64_t changes = members.presence_changes();
     if (!declared.continues() || step.members_as_of() == changes) return;
@@ -172,8 +180,8 @@ struct Job {
     CountMembersOfStep();
   }
 
-  // The step as reported to workers: verdicts come before the shards have
-  // committed.
+  // The step that workers are told: it is ahead of the shards, because verdicts
+  // are given before the shards have committed.
   uint64_t global_step() const {
     return step.open() ? step.number().value() : progress.committed().value();
   }
@@ -183,7 +191,7 @@ struct Job {
     chronicle.Tell(kind, text, about);
   }
 
-  // The coordinator as the sender of messages to shards.
+  // Returns the coordinator as the sender of a message to shards.
   proto::Sender Self() const {
     proto::Sender self;
     self.mutable_task()->set_job(kPsJob);
@@ -196,7 +204,7 @@ struct Job {
         "/job:ps/task:", ps, " refused to go on: ", status.ToString()));
     return Heard::kBroken;
   }
-  // Handles an answer that is a mere acknowledgement.
+  // Handles the answer to a message that a shard only acknowledges.
   template <typename Response>
   Heard OnAcknowledged(uint32_t ps, const absl::StatusOr<Response>& response) {
     return response.ok() ? Heard::kDone : OnRefused(ps, response.status());
@@ -213,15 +221,15 @@ struct Job {
 
   Outbox outbox;
   const ShardSpeech speech;
-  // The operation that holds the shards, or null.
+  // The operation that holds the shards (operation.h), or null if none does.
   Operation* running = nullptr;
 
   Generation generation = Generation(1);
   proto::JobState state;
-  // The journal found at the start says that the job is finished, and it is not
-  // yet known whether the job continues with more steps [J3].
+  // Whether the journal found at the start says that the job is finished, while
+  // it is not known yet whether the job continues with more steps [J3].
   bool finished_before = false;
-  // [G5] The variables of the generation exist on every shard.
+  // [G5] Whether the variables of the generation exist on every shard.
   bool created = false;
 
   JobDeclaration declared;

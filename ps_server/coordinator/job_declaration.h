@@ -18,19 +18,20 @@
 
 namespace holdfast {
 
-// `text` cut to at most `limit` bytes, never inside a UTF-8 character.
+// Returns `text` cut to at most `limit` bytes, never inside a UTF-8 character.
 std::string Shorten(const std::string& text, size_t limit);
-// The limit on texts that a task supplies about itself: they are kept, and are
-// part of many answers.
+// The maximum size of a text that a task supplies about itself. Such texts are
+// kept, and are part of many answers.
 inline constexpr size_t kMaxTextBytes = 256;
 
+// Checks that `other`, which `task` declares, is the same as `declared`.
 // Errors: ALREADY_EXISTS, naming the first field that differs.
 absl::Status CheckSameDeclaration(const TaskId& task,
                                   const proto::Declaration& declared,
                                   const proto::Declaration& other);
 
-// What the job is: the job file and the data that its workers brought, and what
-// the first of them declared.
+// What the job is: the declaration, and the digests of the job file and of the
+// data that its workers have.
 //
 // A job that resumes from a journal is open to change until it is settled:
 // docs/protocol/recovery.md, J1 to J3.
@@ -38,86 +39,93 @@ absl::Status CheckSameDeclaration(const TaskId& task,
 // Thread-compatible.
 class JobDeclaration {
  public:
-  // The job of a cluster with these numbers of tasks; `num_workers` includes
-  // the chief. `has_archive`: there is a checkpoint directory.
+  // Makes the job of a cluster with these numbers of tasks. `num_workers`
+  // includes the chief. `has_archive` says whether there is a checkpoint
+  // directory.
   JobDeclaration(uint32_t num_ps, uint32_t num_workers, bool has_archive)
       : num_ps_(num_ps), num_workers_(num_workers), has_archive_(has_archive) {}
 
-  // [J1] Takes the declaration of the journal that the job resumes from. It
-  // stands until the job is settled. The journal must have one.
-  // Errors: for an unfinished job, why it cannot continue in this cluster.
+  // [J1] Takes the declaration from the journal that the job resumes from,
+  // which must have one. The declaration is in force until a worker's
+  // declaration replaces it.
+  // Errors: the reason why an unfinished job cannot continue in this cluster.
   absl::Status TakeUp(const proto::Journal& journal);
 
-  // The declaration with defaults filled in.
+  // Returns `declaration` with defaults filled in.
   // Errors: INVALID_ARGUMENT when it breaks a rule, or does not fit the
   // cluster.
   absl::StatusOr<proto::Declaration> Complete(
       const proto::Declaration& declaration) const;
-  // `complete`: a declaration with defaults filled in. Errors: those of
-  // PlaceVariables.
+  // Sets the declaration to `complete`, which must have its defaults filled in,
+  // and places its variables. Errors: those of PlaceVariables.
   absl::Status Set(const proto::Declaration& complete);
-  // [J3] `complete` is declared for a job that is open and resumes from its
-  // newest checkpoint. Its changes take effect at once; if there are none, the
-  // job is settled, and otherwise once the owner calls Settle.
-  // Returns the changes. Errors: those of ResumeDeclaration,
-  // FAILED_PRECONDITION when the changes cannot be determined, and those of
-  // PlaceVariables.
+  // [J3] Called when a worker declares `complete` for a job that is open and
+  // resumes from its newest checkpoint, `at`. Changes take effect at once. If
+  // there are none, the job is settled; otherwise the owner settles it by
+  // calling Settle. Returns the changes, in words for users. Errors: those of
+  // ResumeDeclaration, FAILED_PRECONDITION when the changes cannot be
+  // determined, and those of PlaceVariables.
   absl::StatusOr<std::vector<std::string>> Resume(
       const proto::Declaration& complete, const ResumePoint& at);
-  // The declaration is settled.
+  // Whether the declaration is settled: it can no longer change.
   bool settled() const { return standing_ == Standing::kSettled; }
-  // No worker has declared it yet in this life of the coordinator.
+  // Whether the job comes from a journal, and no worker has declared it yet in
+  // this life of the coordinator.
   bool open() const { return standing_ == Standing::kOpen; }
-  // Settles the job as it stands, whatever other job files workers brought.
+  // Settles the job with the current declaration, even if workers brought other
+  // job files.
   void Settle() {
     standing_ = Standing::kSettled;
     offered_.reset();
   }
-  // The job cannot continue with what the workers of this start declare.
+  // Records why the job cannot continue with what a worker has declared since
+  // the start; refusal() is OK if it can.
   void Refuse(const absl::Status& why) { refusal_ = why; }
   const absl::Status& refusal() const { return refusal_; }
-  // Whether `complete` may stem from the same job file as the standing
-  // declaration: a worker of another version declares more, or less, of the
-  // same file.
+  // Whether `complete` may have been made from the same job file as the current
+  // declaration. The two may still differ, because a worker of another version
+  // may declare more fields of the same file, or fewer.
   bool IsOfSameFile(const proto::Declaration& complete) const;
 
   bool has_value() const { return declaration_.has_value(); }
   const proto::Declaration& operator*() const { return *declaration_; }
   const proto::Declaration* operator->() const { return &*declaration_; }
-  // The placement of the variables.
+  // The slices of the variables, each with its ps.
   const std::vector<proto::Slice>& slices() const { return slices_; }
 
-  // False until there is a declaration.
+  // Whether the job is asynchronous. False until there is a declaration.
   bool asynchronous() const {
     return declaration_.has_value() &&
            declaration_->consistency().has_asynchronous();
   }
-  // The job continues without lost workers.
+  // Whether the job continues without lost workers. False until there is a
+  // declaration.
   bool continues() const {
     return declaration_.has_value() && declaration_->lost_workers().policy() ==
                                            proto::LostWorkers::CONTINUE;
   }
 
-  // Checks that a worker has the job file and the data of the first worker.
-  // [J2] While the job is open to change, a worker may have another job file;
-  // one with the same file settles the job. `journaled`: the job is in a
-  // journal, so a worker that differs is the one at fault.
-  // Errors: FAILED_PRECONDITION.
+  // Checks that a worker has the same job file and data as the first worker.
+  // [J2] While the job is open to change, a worker may have another job file; a
+  // worker with the same file settles the job. An evaluator may have other
+  // data. `journaled` says whether the job is in a journal; if it is, the error
+  // blames the worker that differs. Errors: FAILED_PRECONDITION.
   absl::Status CheckDigests(const TaskId& task,
                             const proto::RegisterRequest& request,
                             bool journaled);
-  // Adds what was declared to the journal.
+  // Adds the declaration and the digests to the journal.
   void AddTo(proto::Journal* journal) const;
 
  private:
   enum class Standing {
-    // A job from a journal that may still be declared differently.
+    // The declaration is from a journal, and workers may still declare another.
     kOpen,
-    // Another declaration has taken effect, and is not in the journal yet.
+    // A worker's declaration has replaced that of the journal, but is not in
+    // the journal yet.
     kChanged,
     kSettled,
   };
-  // A job file: its origin, in words for users, and its digest.
+  // A job file: who brought it, in words for users, and its digest.
   struct JobFile {
     std::string from;
     std::string digest;

@@ -17,52 +17,52 @@ namespace holdfast {
 // Steps are divided into ranges of `stride` steps, and the first point of each
 // range is kept. When there are too many points, the stride doubles; the loss
 // of a point that is removed is merged into the next one, weighted by examples.
-// So what is kept depends only on the steps.
+// So which points are kept depends only on the steps.
 //
 // Thread-compatible. Most steps cost one comparison.
-// Invariants: points rise by step, and are at most kMostPoints; evaluations
-// likewise.
+// Invariants: points are in order of increasing step, and there are at most
+// kMostPoints; the same holds for evaluations.
 class JobHistory {
  public:
   static constexpr size_t kMostPoints = 10000;
 
-  // Continues where the file ends.
+  // Continues from the history found on disk.
   void TakeUp(const proto::History& history);
-  // The job resumes from `step`: forgets the points and evaluations of later
-  // steps.
+  // Called when the job resumes from `step`. Forgets the points and evaluations
+  // of later steps.
   void GoBack(uint64_t step);
 
-  // Whether `step` becomes a point.
+  // Whether a point is due at `step`.
   bool WantsPoint(uint64_t step) const { return step >= next_; }
   // Adds a point, whose step must be after that of the last point.
   void AddPoint(proto::HistoryPoint point);
-  // Adds a result, replacing an earlier one of the same step. Returns false if
-  // both are the same.
+  // Adds the result of an evaluation, in place of an earlier result for the
+  // same step. Returns false if that one was the same.
   bool AddEvaluation(const proto::EvaluationResult& result);
 
   // The step of the last point; 0 if there is none.
   uint64_t last_step() const {
     return points_.empty() ? 0 : points_.back().step();
   }
-  // The result of the greatest step; null if there is none.
+  // The evaluation of the greatest step; null if there is none.
   const proto::EvaluationResult* last_evaluation() const {
     return evaluations_.empty() ? nullptr : &evaluations_.back();
   }
-  // How often the history has changed.
+  // The number of times that the history has changed.
   uint64_t changes() const { return changes_; }
   proto::GetHistoryResponse Answer(
       const proto::GetHistoryRequest& request) const;
   void AddTo(proto::History* history) const;
 
  private:
-  // Points [begin, end) merged into one: the last of them, with the mean loss
-  // of all.
+  // Returns the points with indices [begin, end) merged into one: the last of
+  // them, with the mean loss of all.
   proto::HistoryPoint Merged(size_t begin, size_t end) const;
   void Thin();
   void SetNext();
 
   uint64_t stride_ = 1;
-  // The first step that becomes a point.
+  // The first step at which a point is due.
   uint64_t next_ = 1;
   std::vector<proto::HistoryPoint> points_;
   std::vector<proto::EvaluationResult> evaluations_;

@@ -19,18 +19,18 @@ namespace holdfast {
 
 // Makes changes to the journal, one after another.
 //
-// A change is applied to the journal as it is on disk, and the result is
-// written; the consequences of the change follow when it is on disk. A failed
-// write is retried until the patience with the disk is exhausted. Then, or at
-// once if another process writes this journal, the writer gives up.
+// A change is applied to a copy of the journal on disk, and the result is
+// written. Once it is on disk, the caller of the change is notified. A failed
+// write is retried for as long as `patience` says. Then, or at once if another
+// process writes this journal, the writer gives up.
 //
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class JournalWriter {
  public:
-  // `archive` may be null if nothing is ever changed. `patience`: for how long
-  // failed writes are retried. `give_up` is called with the reason, when no
-  // write is in progress any more.
+  // `archive` may be null if nothing is ever changed. `patience` returns for
+  // how long failed writes are retried. `give_up` is called, with the reason,
+  // when the writer gives up; no write is in progress then.
   JournalWriter(const Clock* clock, Archive* archive, Outbox* outbox,
                 absl::AnyInvocable<absl::Duration()> patience,
                 absl::AnyInvocable<void(const absl::Status& why)> give_up)
@@ -46,7 +46,8 @@ class JournalWriter {
   // The journal as it is on disk.
   const proto::Journal& journal() const { return journal_; }
 
-  // `then` is called when the change is on disk.
+  // Queues a change: `change` is called with the journal to modify, and `then`
+  // when the change is on disk.
   void Change(absl::AnyInvocable<void(proto::Journal* journal)> change,
               absl::AnyInvocable<void()> then);
 
@@ -58,8 +59,8 @@ class JournalWriter {
   bool busy() const { return busy_; }
   // Whether no change is in progress or queued.
   bool idle() const { return changes_.empty(); }
-  // Whether the change that is being written says that the job is finished; and
-  // when its first attempt was made.
+  // Whether a journal is being written that says that the job is finished.
+  // begun(): when its first attempt was made.
   bool finishing() const { return busy_ && in_writing_.finished(); }
   absl::Time begun() const { return begun_; }
   // The error that the disk last returned, while a write is failing.

@@ -18,9 +18,9 @@
 
 namespace holdfast {
 
-// What later steps need to know of earlier ones: how many have changed
-// something, which is Adam's count; the loss scale; and how many contributions
-// in a row were not finite.
+// What later steps need to know of earlier steps: the number of steps that have
+// changed something, which is Adam's count of updates; the loss scale; and the
+// number of consecutive contributions that were not finite.
 //
 // Thread-compatible. Copies are independent.
 class LearningState {
@@ -36,23 +36,24 @@ class LearningState {
     return loss_scaler_.has_value() ? loss_scaler_->scale() : 0;
   }
 
-  // A synchronous step is closed with its offers. Fills in the scalars of its
-  // commit, whose contributions must be filled in, and the next loss scale.
-  // `rate_factor`: see ScalarsAt.
+  // Called when a synchronous step is closed with its offers. Fills in the
+  // scalars of `commit`, whose contributions must be filled in, and the next
+  // loss scale. `rate_factor` is as in ScalarsAt.
   void OnStep(const proto::Declaration& declaration, const Step& step,
               float rate_factor, proto::CommitRequest* commit);
-  // Appends the scalars of the asynchronous push with the ticket of that index.
+  // Appends the scalars of the asynchronous push that holds ticket number
+  // `index`.
   void AddScalarsOfTicket(
       const proto::Declaration& declaration, uint64_t index, float rate_factor,
       google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
-  // An asynchronous push counts. `loss_scale`: that of its ticket, with which
-  // the push was computed.
+  // Called when an asynchronous push counts. `loss_scale` is that of its
+  // ticket, with which its gradient was computed.
   void OnPush(uint64_t examples, bool not_finite, float loss_scale);
 
   bool diverged() const {
     return divergence_.has_value() && divergence_->diverged();
   }
-  // Why the job ends when it has diverged.
+  // Describes, for users, why a job that has diverged ends.
   std::string DescribeDivergence(GlobalStep committed) const;
 
   // Whether the job has loss scaling.
@@ -60,15 +61,15 @@ class LearningState {
   void AddTo(proto::Position* position) const;
 
  private:
-  // Appends the scalars of the step at `index`, which makes update number
-  // `update` of this job.
+  // Appends the scalars of the step or ticket number `index`, which is the
+  // `update`-th of this job to change something, counted from 1.
   void AddScalars(
       const proto::Declaration& declaration, uint64_t index, uint64_t update,
       float rate_factor,
       google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
 
   uint64_t updates_ = 0;
-  // Indexed by optimizer; see proto::Position.
+  // Position.updates_before, indexed by optimizer.
   std::vector<uint64_t> updates_before_;
   std::optional<LossScaler> loss_scaler_;
   std::optional<DivergenceWatch> divergence_;

@@ -11,16 +11,16 @@
 
 namespace holdfast {
 
-// How many workers of a job are alive, and the clock of the slowest, which
-// bounds how far ahead others may run. A worker's clock is the number of its
-// spent tickets.
+// The live workers of a job, each with its clock. The clock of the slowest
+// bounds how far ahead the others may run. A worker's clock is the number of
+// its spent tickets.
 //
 // Thread-compatible. Methods cost O(log of the number of different clocks).
 class LiveWorkers {
  public:
-  // `worker` is alive, with `clock`.
+  // Records that `worker` is alive, and that its clock is `clock`.
   void Set(const TaskId& worker, uint64_t clock);
-  // `worker` is not alive.
+  // Records that `worker` is not alive.
   void Remove(const TaskId& worker);
 
   size_t size() const { return clocks_.size(); }
@@ -30,7 +30,7 @@ class LiveWorkers {
   }
 
  private:
-  // Counts one worker fewer at `clock`.
+  // Subtracts one from the number of workers at `clock`.
   void LeaveClock(uint64_t clock);
 
   // Used for look-ups only, never iterated over.

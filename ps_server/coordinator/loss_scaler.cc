@@ -6,9 +6,9 @@
 namespace holdfast {
 namespace {
 
-// At this scale a loss gradient of 2^-8, that of one example in 256, fills the
-// range of float16; a model without any gradients must not drive the scale to
-// infinity.
+// The highest scale. With it, a loss gradient of 2^-8, which is that of one
+// example in a batch of 256, fills the range of float16; a model without any
+// gradients must not drive the scale to infinity.
 constexpr float kGreatest = 1 << 24;
 
 }  // namespace

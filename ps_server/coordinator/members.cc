@@ -14,7 +14,8 @@
 namespace holdfast {
 namespace {
 
-// [L1] More than the times that a task can register in a coordinator's life.
+// [L1] A number larger than the times that a task can register in one life of
+// the coordinator.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 
 // Keeps what a task reports about itself for users.
@@ -161,7 +162,7 @@ absl::Status Members::CheckTask(const TaskId& task) const {
   }
   const uint32_t chiefs = options_.has_chief ? 1 : 0;
   const uint32_t plain_workers = options_.num_workers - chiefs;
-  // [L5] A worker beyond those of the ClusterSpec.
+  // [L5] The task is a worker beyond those of the ClusterSpec.
   const bool joins = declared_->continues() && task.job == kWorkerJob &&
                      task.index < (*declared_)->num_workers() - chiefs;
   if ((task.job == kWorkerJob && task.index < plain_workers) || joins) {
@@ -275,7 +276,7 @@ void Members::Register(const proto::RegisterRequest& request,
   outbox_->Answer(std::move(reply), RegisterAnswer(task));
 }
 
-// The place of `task` is free.
+// The place of `task` is free for another process.
 void Members::Admit(const TaskId& task, const proto::RegisterRequest& request) {
   if (sessions_.count(task) != 0) {
     owner_->OnReplaced(task);

@@ -41,17 +41,17 @@ namespace holdfast {
 //      kLeft <----------+         kLeftFenced
 //        +------------(3)---------------^
 //
-//  1. Its lease runs out.
-//  2. It renews, before the job has ended.
+//  1. The task's lease runs out.
+//  2. The task renews its lease, before the job has ended.
 //  3. A worker is fenced: the job continues without it, or another process has
 //     taken its place, or it made a false statement.
-//  4. It leaves; or the job, which is done, no longer waits for it.
+//  4. The task leaves; or the job, which is done, no longer waits for it.
 //
-// In every state but kLive the place is free: a newcomer begins a session of
-// its own.
+// In every state but kLive the task's place is free: a new process that
+// registers as the task gets a session of its own.
 enum class Presence { kLive, kLost, kLeft, kFenced, kLeftFenced };
 
-// A process in a task's place.
+// The session of a process that has registered as a task.
 struct Member {
   Incarnation incarnation;
   uint64_t nonce = 0;
@@ -59,11 +59,11 @@ struct Member {
   absl::Time expires;
   // Changed by Members::SetPresence only.
   Presence presence = Presence::kLive;
-  // When it was last lost, or when it left.
+  // When the task was last lost, or when it left.
   absl::Time lost_at = absl::InfiniteFuture();
-  // When it last renewed its lease, or joined.
+  // When the task last renewed its lease, or joined.
   absl::Time renewed_at;
-  // What the task last reported.
+  // What the task last reported; absent if it has not reported any.
   std::optional<proto::InputWait> input_wait;
   std::optional<proto::WorkerReport> worker;
   std::optional<proto::PsReport> ps;
@@ -88,23 +88,24 @@ inline bool IsEvaluator(const TaskId& task) {
   return task.job == kEvaluatorJob;
 }
 
-// The tasks of a job: which process holds which place, and which tasks are
-// silent (docs/protocol/recovery.md, L1 to L3). Answers or parks Register and
-// RenewLease calls. What changes of membership mean for the job is for the
-// owner to decide.
+// The tasks of a job: which process has registered as which task, and which
+// tasks are silent (docs/protocol/recovery.md, L1 to L3). Answers or parks
+// Register and RenewLease calls. The owner decides what a change of membership
+// means for the job.
 //
 // Thread-compatible. Part of an event machine. The cost of a task's call does
 // not grow with the number of tasks.
 class Members {
  public:
-  // Supplies the state of the job that tasks are told, and is notified of
-  // changes.
+  // Supplies the state of the job, to be passed on to tasks, and is notified of
+  // changes of membership.
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual const proto::JobState& state() const = 0;
     virtual Generation generation() const = 0;
-    // Whether a generation is beginning that no message may name yet [R5].
+    // Whether a generation is beginning whose number no message may carry yet
+    // [R5].
     virtual bool beginning() const = 0;
     virtual uint64_t durable_step() const = 0;
     virtual std::string WaitingFor() const = 0;
@@ -112,76 +113,83 @@ class Members {
     virtual absl::Status CheckDigests(
         const TaskId& task, const proto::RegisterRequest& request) = 0;
 
-    // The last life in a place is over, and another is about to take the place.
+    // Called when the last life of `task` is over, and another process is about
+    // to become the task.
     virtual void OnReplaced(const TaskId& task) = 0;
-    // `again`: the task is a ps, with another life than it had before.
+    // Called when a process has been admitted as `task`. `again` says whether
+    // it is a ps that had a different life before.
     virtual void OnJoined(const TaskId& task, bool again) = 0;
     virtual void OnBack(const TaskId& task) = 0;
-    // Its lease has run out.
+    // Called when the task's lease has run out.
     virtual void OnLost(const TaskId& task) = 0;
-    // It knows that the job has ended.
+    // Called when the life knows that the job has ended.
     virtual void OnTold(const WorkerLife& life) = 0;
-    // A task renews its lease. Returns whether it has followed the trace order.
+    // Called when a task renews its lease. Returns whether the task has
+    // followed the trace order.
     virtual bool HearTrace(const proto::RenewLeaseRequest& request) = 0;
-    // What tasks are told to do for a trace; absent if there is none.
+    // What tasks are told to do for a trace; absent if there is no trace.
     virtual std::optional<proto::TraceOrder> trace_order() const = 0;
   };
   using Sessions = IndexedMap<TaskId, Member>;
 
-  // `has_archive`: the job may be in a generation that began before this
-  // coordinator's life.
+  // `has_archive` says whether there is a checkpoint directory, so that the
+  // job's generation may have begun before this coordinator's life.
   Members(const CoordinatorOptions& options, bool has_archive,
           const Clock* clock, Outbox* outbox, const JobDeclaration* declared,
           Owner* owner);
 
-  // [L1] Sets from where incarnations count in a coordinator's life that begins
-  // with a journal.
+  // [L1] Sets the number above which incarnations begin in this life of the
+  // coordinator, which resumes from `journal`.
   void TakeUp(const proto::Journal& journal);
 
-  // The errors of the following are those of the methods in
-  // proto/coordinator.proto.
-  // [L1] The only place where a process is admitted: a call that has just come
-  // in. The process of a parked call may have died meanwhile.
+  // The errors of the following two methods are those of the methods with the
+  // same names in proto/coordinator.proto.
+  // [L1] Only this method admits a process, because only a call that has just
+  // come in shows that the process is alive: the process of a parked call may
+  // have died meanwhile.
   void Register(const proto::RegisterRequest& request,
                 Reply<proto::RegisterResponse> reply);
   // [L2]
   void RenewLease(const proto::RenewLeaseRequest& request,
                   Reply<proto::RenewLeaseResponse> reply);
-  // Answers parked registrations whose obstacle is gone: those that wait for
-  // the place of `task`, or for any place if `task` is absent.
+  // Answers the parked registrations that nothing keeps from being admitted any
+  // more, so that their processes ask again: those as `task`, or as any task if
+  // `task` is absent.
   void RetryRegisters(std::optional<TaskId> task);
-  // Answers parked renewals, which wait for news.
+  // Answers all parked renewals, because there is news for their tasks.
   void AnswerRenewals();
 
   // The report of the coordinator's own ps, which has no session.
   void OnOwnReport(const proto::PsReport& report) { own_report_ = report; }
 
-  // [L3] Judges leases, and answers parked calls that have reached their
-  // deadlines.
+  // [L3] JudgeLeases finds the tasks whose leases have run out. AnswerDue
+  // answers parked calls that have reached their deadlines.
   void JudgeLeases();
   void AnswerDue();
-  // False within a lease's length of the last tick that came late: no task is
-  // judged then.
+  // Whether tasks may be declared lost. False until one lease has passed since
+  // the last tick that came late, because tasks could not renew in time then.
   bool MayJudge() const {
     return clock_->Now() - judged_from_ >= options_.lease;
   }
 
-  // The task says that its session is over. It must be live.
+  // Called when the task, which must be live, says that its session is over.
   void OnLeave(const TaskId& task);
-  // The job no longer waits for workers and evaluators.
+  // Ends the sessions of workers and evaluators, for which the job no longer
+  // waits.
   void GiveUpWorkers();
   // [L4] Fences the worker, live or not.
   void Fence(const TaskId& worker);
 
-  // The sender's session. FindSession also requires that the sender names this
-  // generation.
+  // Returns the sender's session. FindSession also requires that the sender
+  // names the current generation; FindLife does not.
   // Errors: NOT_FOUND when there is no session; ABORTED when the sender names
   // another generation.
   absl::StatusOr<const Member*> FindSession(const proto::Sender& sender) const;
   absl::StatusOr<const Member*> FindLife(const proto::Sender& sender) const;
-  // Whether the caller's life is over: replaced, or fenced.
+  // Whether the sender's life is over: another life has replaced it, or it has
+  // been fenced.
   bool IsFenced(const proto::Sender& sender) const;
-  // The same, given the session that was looked up.
+  // The same, if the result of looking up the sender's session is known.
   bool IsFenced(const absl::StatusOr<const Member*>& session,
                 const proto::Sender& sender) const {
     return session.ok() ? (*session)->fenced() : IsFenced(sender);
@@ -200,7 +208,8 @@ class Members {
   size_t num_live_workers() const { return live_workers_.size(); }
   const std::set<TaskId>& live_workers() const { return live_workers_; }
   const std::set<TaskId>& live_evaluators() const { return live_evaluators_; }
-  // How often the presence of any task has changed.
+  // The number of times that the presence of any task has changed, which is the
+  // version of the member list.
   uint64_t presence_changes() const { return presence_changes_; }
   // Tasks whose sessions are not live.
   const std::set<TaskId>& lost() const { return lost_; }
@@ -209,7 +218,7 @@ class Members {
 
   // The ps tasks that are not live, other than the coordinator's own.
   std::vector<TaskId> MissingPs() const;
-  // Indexed by ps: what the life that registered last reported about itself.
+  // What the last life of each ps said about itself when it registered.
   const std::vector<std::string>& ps_addresses() const { return ps_addresses_; }
   int64_t memory_limit(uint32_t ps) const { return memory_limits_[ps]; }
   uint64_t shard_nonce(uint32_t ps) const { return shard_nonces_[ps]; }
@@ -220,7 +229,7 @@ class Members {
 
   TaskId WorkerOfReplica(uint32_t replica) const;
   uint32_t ReplicaOf(const TaskId& worker) const;
-  // The task in words for users.
+  // Describes the task in words for users.
   std::string Describe(const TaskId& task) const;
 
  private:
@@ -235,14 +244,14 @@ class Members {
   absl::Status CheckTask(const TaskId& task) const;
   absl::Status CheckCluster(const TaskId& task,
                             const proto::RegisterRequest& request) const;
-  // What still keeps the caller from being admitted; empty if nothing does.
-  // Errors: those of Register.
+  // Returns what still keeps the caller from being admitted, in words for
+  // users; empty if nothing does. Errors: those of Register.
   absl::StatusOr<std::string> FindObstacle(
       const proto::RegisterRequest& request) const;
-  // Whether the caller may go on waiting when the holder of its place renews
-  // the lease, rather than being refused.
+  // Whether the caller may go on waiting, rather than being refused, when the
+  // process that is the task now renews its lease.
   bool MayWaitForPlace(const proto::RegisterRequest& request) const;
-  // Whether this process is the one that holds the task's place.
+  // Whether the caller is the process that has been admitted as the task.
   bool IsAdmitted(const proto::RegisterRequest& request) const;
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
   // The only place that changes a session's presence.
@@ -268,7 +277,7 @@ class Members {
   std::set<TaskId> lost_;
   uint64_t presence_changes_ = 0;
   size_t num_workers_seen_ = 0;
-  // No lease expires before this: leases are only ever extended.
+  // No lease expires before this time, because leases are only ever extended.
   absl::Time leases_run_until_ = absl::InfiniteFuture();
   std::map<TaskId, Incarnation> last_incarnation_;
   uint64_t incarnations_from_;

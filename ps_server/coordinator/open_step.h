@@ -21,9 +21,10 @@
 
 namespace holdfast {
 
-// The step that contributions are made to (docs/protocol/life_of_a_step.md,
-// steps 3 and 4): which pushes fill its seats, which calls wait for its
-// verdict, and whether it is complete. Only synchronous jobs open steps.
+// The open step, to which contributions are made
+// (docs/protocol/life_of_a_step.md, steps 3 and 4): which pushes fill its
+// seats, which calls wait for its verdict, and whether it is complete. Only
+// synchronous jobs open steps.
 //
 // Thread-compatible.
 class OpenStep {
@@ -34,42 +35,45 @@ class OpenStep {
 
   explicit OpenStep(const JobDeclaration* declared) : declared_(declared) {}
 
-  // A generation is over: no step is open. Contributions stay parked.
+  // Called when a generation is over: closes the step, and opens none. Calls
+  // stay parked.
   void Reset();
   // Opens step `number`, in place of the previous one.
   void Open(GlobalStep number);
   bool open() const { return step_.has_value(); }
   GlobalStep number() const { return step_->number(); }
   const Step& step() const { return *step_; }
-  // [L5] CONTINUE: sets the workers that the step waits for, which are those
-  // that were present when it was opened. They are kept from step to step;
-  // `as_of`, the count of presence changes, tells whether they are still the
-  // ones present.
+  // [L5] For jobs that continue without lost workers: sets the workers that the
+  // step waits for, which are those that are live when it is opened. They are
+  // kept from step to step. `as_of` is the version of the member list
+  // (Members::presence_changes) from which they were computed.
   void SetMembers(Members members, uint64_t as_of) {
     members_ = std::move(members);
     members_as_of_ = as_of;
   }
   std::optional<uint64_t> members_as_of() const { return members_as_of_; }
-  // [L4] The life is fenced: vacates its seats, and no longer waits for it.
+  // [L4] Called when a life is fenced. Vacates its seats, and no longer waits
+  // for its worker.
   void Remove(const WorkerLife& life);
 
   // Seats the push and returns VERDICT_UNSPECIFIED, or returns the reason why
-  // it does not count: STALE or DUPLICATE. There must be an open step.
-  // `sealed`: all steps of the job are fixed.
+  // it does not count: STALE or DUPLICATE. There must be an open step. `sealed`
+  // says whether the contents of all steps are decided, so that no further push
+  // counts.
   // Errors: those of Contribute.
   absl::StatusOr<proto::Verdict> Offer(const proto::ContributeRequest& request,
                                        const PushId& push, uint32_t replica,
                                        bool sealed, const TicketBook& tickets,
                                        const Verdicts& verdicts);
 
-  // Whether the step has N offers, or all that can come. The latter holds if no
-  // other worker has a ticket or can get one; or, if lost workers are not
-  // waited for, when all remaining members have offered and `short_handed`
-  // permits steps of fewer than N offers.
+  // Whether the step has N offers, or at least one and all that can come. No
+  // more can come if no other push has a ticket or can get one; or if the job
+  // continues without lost workers, all members have offered, and
+  // `short_handed` permits steps of fewer than N offers.
   bool IsComplete(const TicketBook& tickets, bool short_handed) const;
 
   Parked* parked() { return &parked_; }
-  // Takes out all parked calls of one life.
+  // Takes all parked calls of `life` out of parked().
   std::vector<Parked::Call> TakeOf(const WorkerLife& life) {
     return parked_.TakeBetween(FirstOf(life), LastOf(life));
   }
@@ -78,7 +82,9 @@ class OpenStep {
   const JobDeclaration* const declared_;
   std::optional<Step> step_;
   Members members_;
-  // Absent if a member that was present has been removed.
+  // The version of the member list from which members_ was last computed.
+  // Absent if a member has been removed since, so that members_ must be
+  // computed again.
   std::optional<uint64_t> members_as_of_;
   Parked parked_;
 };

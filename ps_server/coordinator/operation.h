@@ -9,8 +9,9 @@ namespace holdfast {
 // An action on all shards that takes several events.
 //
 // One operation holds the shards at a time (Job::running): it acquires them in
-// Start() and releases them when its work there is done, or in Stop(). So all
-// shards have acknowledged the messages of earlier operations.
+// Start() and releases them when its work there is done, or in Stop(). So when
+// an operation starts, all shards have acknowledged the messages of the
+// operations before it.
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -18,9 +19,9 @@ class Operation {
   // operation holds the shards.
   virtual bool IsDue() const = 0;
   virtual void Start() = 0;
-  // Aborts what is in progress.
+  // Abandons what is in progress.
   virtual void Stop() = 0;
-  // Resends what was not answered.
+  // Resends the messages that were not answered in time.
   virtual void Tick() = 0;
   // What the operation waits for, in words for users. Called only while it
   // holds the shards.

@@ -20,9 +20,10 @@ namespace holdfast {
 //
 // An event is anything that enters the machine: a call, an answer to one of its
 // own messages, a tick. Nothing enters the machine while an event changes its
-// state. What goes out may reenter it (a message that is answered inside its
-// call, a reply whose receiver makes another request). That is an event of its
-// own, whose messages go out after what is left of the first.
+// state. Something that goes out may call the machine again (a message that is
+// answered inside its call, a reply whose receiver makes another request). That
+// call is an event of its own. Its messages go out after those of the first
+// event that are left.
 //
 // Thread-compatible.
 class Outbox {
@@ -60,8 +61,8 @@ class Outbox {
     Add<Call<Callable>>(std::move(message));
   }
 
-  // A reply for messages that the machine sends. Calling it is an event, in
-  // which `handle` is called.
+  // Returns a reply to pass along with a message that the machine sends. When
+  // the reply is called, an event begins, in which `handle` is called.
   template <typename Response, typename Handle>
   Reply<Response> AsEvent(Handle handle) {
     return [this, handle = std::move(handle)](
@@ -133,7 +134,7 @@ class Outbox {
       message->~Message();
     }
     messages_.clear();
-    // Blocks that only a burst needed are not kept.
+    // The blocks beyond kBlocksKept were needed only for a burst.
     if (blocks_.size() > kBlocksKept) blocks_.resize(kBlocksKept);
     block_ = 0;
     used_ = 0;

@@ -61,7 +61,7 @@ Patience::Lost Patience::LostTasks() const {
   }
   if (losses.empty()) return lost;
   std::sort(losses.begin(), losses.end(), std::greater<>());
-  // With CONTINUE, the loss that left too few workers counts.
+  // With CONTINUE, the wait begins with the loss that left too few workers.
   const size_t missed = goes_on
                             ? job_->declared->lost_workers().min_replicas() -
                                   members.num_live_workers()

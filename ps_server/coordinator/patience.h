@@ -23,10 +23,10 @@ class Patience {
   Patience(Job* job, const Restore* restore, const Save* save, const End* end)
       : job_(job), restore_(restore), save_(save), end_(end) {}
 
-  // A missing task is back.
+  // Called when a missing task is back.
   void OnBack() { missing_until_ = job_->clock->Now(); }
 
-  // Checks all waits. Call it at each tick.
+  // Ends the job if a wait has exceeded its limit. Call it at each tick.
   void Judge();
 
  private:
@@ -47,8 +47,8 @@ class Patience {
   const Restore* const restore_;
   const Save* const save_;
   const End* const end_;
-  // When a task was last missing: the time limit of the step restarts when the
-  // task returns.
+  // When a task was last missing. The time limit of the open step is counted
+  // from then at the earliest.
   absl::Time missing_until_ = absl::InfinitePast();
 };
 

@@ -18,8 +18,9 @@ namespace holdfast {
 namespace {
 
 constexpr uint64_t kElementBytes = sizeof(float);
-// The maximum size of declaration and slices together: that of a message, less
-// room for the addresses of the ps and the encoding around all three.
+// The maximum size of declaration and slices together: the maximum size of a
+// message, less room for the addresses of the ps and for the encoding of the
+// fields.
 constexpr uint64_t kMaxPlacementBytes = kMaxMessageBytes - (1 << 20);
 // The maximum overhead of encoding a slice in a message.
 constexpr uint64_t kSliceHeaderBytes = 6;
@@ -101,8 +102,8 @@ class Cutter {
       slice.set_variable(variable.name());
       slice.set_begin(begin);
       slice.set_size(slice_rows * (size / rows));
-      // The ps with the longest encoding, because the real one is not known
-      // yet.
+      // Uses the ps whose index has the longest encoding, because the real ps
+      // is not known yet.
       slice.set_ps(num_ps_ - 1);
       begin += slice.size();
       message_bytes_ += slice.ByteSizeLong() + kSliceHeaderBytes;

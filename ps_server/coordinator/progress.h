@@ -25,7 +25,7 @@ struct AcceptedPush {
   std::optional<double> loss;
   // Set for asynchronous pushes.
   std::optional<uint64_t> staleness;
-  // It changed nothing because loss or gradient was not finite.
+  // Whether it changed nothing because the loss or the gradient was not finite.
   bool not_finite = false;
 };
 
@@ -36,11 +36,11 @@ struct AcceptedPush {
 class Progress {
  public:
   Progress() = default;
-  // The progress saved in `position`.
+  // Continues from the progress saved in `position`.
   explicit Progress(const proto::Position& position);
-  // The job resumes from `position`: steps, counts and a worker's evaluation
-  // are reset to what they were there. If training has begun, its clock keeps
-  // running.
+  // Called when the job resumes from `position`. Resets steps, counts and the
+  // last evaluation to what they were there. If training has begun, the
+  // training clock keeps running.
   void GoBack(const proto::Position& position);
 
   // Steps that every shard has committed; in an asynchronous job, tickets
@@ -53,8 +53,8 @@ class Progress {
   absl::Time moved_at() const { return moved_at_; }
   void OnMoved(absl::Time now) { moved_at_ = now; }
 
-  // When the first step had the workers that it needs. Training time is counted
-  // from there to the last commit.
+  // When the first step had the workers that it needs; absent before that.
+  // Training time is counted from then to the last commit.
   std::optional<absl::Time> training_begun() const { return training_begun_; }
   void OnTrainingBegun(absl::Time now) { training_begun_ = last_commit_ = now; }
   void OnCommit(absl::Time now) { last_commit_ = now; }
@@ -62,15 +62,15 @@ class Progress {
   // Examples in the steps so far, including steps that are decided but not yet
   // committed.
   uint64_t examples() const { return examples_; }
-  // The mean loss over the examples since it was last taken, or since the
-  // generation began; nothing if none of their losses is known.
+  // Returns the mean loss over the examples since the last call, or since the
+  // generation began; absent if none of their losses is known.
   std::optional<double> TakeLoss();
 
-  // A result that a worker reports; one older than the last is ignored.
+  // Called when the result of an evaluation is reported. Ignores a result that
+  // is older than the last.
   void OnEvaluation(const proto::EvaluationResult& result);
 
-  // Adds the pushes that a step is made of: a single one in an asynchronous
-  // job.
+  // Adds the pushes that make up a step; in an asynchronous job, a single push.
   void AddStep(const std::vector<AcceptedPush>& pushes);
   // Counts a push that was refused.
   void AddRefused(proto::Verdict verdict);
@@ -78,8 +78,8 @@ class Progress {
   // Fills in examples, pushes, train_loss, workers, staleness, training_seconds
   // and evaluation.
   void AddTo(proto::GetStatusResponse* status) const;
-  // The same for a checkpoint, with recent_losses instead of train_loss, and
-  // without the evaluation.
+  // Fills in the same fields for a checkpoint, with recent_losses instead of
+  // train_loss, and without the evaluation.
   void AddTo(proto::Position* position) const;
 
  private:
@@ -99,7 +99,7 @@ class Progress {
   proto::PushCounts pushes_;
   uint64_t examples_ = 0;
   std::deque<StepLoss> recent_;
-  // The loss since it was last taken.
+  // The loss since the last TakeLoss.
   StepLoss untaken_;
   IndexedMap<TaskId, Given> workers_;
   std::map<uint64_t, uint64_t> staleness_;
@@ -107,7 +107,7 @@ class Progress {
   GlobalStep committed_;
   absl::Time moved_at_;
   std::optional<absl::Time> training_begun_;
-  // Training time before this coordinator's life.
+  // Training time, in seconds, before this coordinator's life.
   double training_seconds_before_ = 0;
   absl::Time last_commit_;
   std::optional<proto::EvaluationResult> evaluation_;

@@ -13,10 +13,10 @@
 
 namespace holdfast {
 
-// The factors by which operators have had the learning rates multiplied, each
-// with the step from which it applies, or in asynchronous jobs the ticket
-// index. Scalars are a function of the step number alone, so a step that is
-// repeated after a recovery, on any number of shards, has the same scalars.
+// The factors by which operators have learning rates multiplied. Each applies
+// from a step on; in asynchronous jobs, from the ticket of an index on. Scalars
+// are a function of the step number alone, so a step that is repeated after a
+// recovery, on any number of shards, has the same scalars.
 //
 // Thread-compatible.
 class RateChanges {

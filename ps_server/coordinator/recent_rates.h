@@ -10,7 +10,7 @@
 namespace holdfast {
 
 // How fast a job trains: steps and examples per second over the last kWindow of
-// training, or over all of it if it is shorter.
+// training, or over the whole training if it is shorter.
 //
 // Thread-compatible.
 class RecentRates {
@@ -29,13 +29,13 @@ class RecentRates {
     double examples_per_second = 0;
   };
 
-  // Training begins, or resumes in another generation.
+  // Called when training begins, or resumes in another generation.
   void Begin(absl::Time now, const Position& position);
   // Takes a sample if one is due. Call it often.
   void Look(absl::Time now, const Position& position);
-  // The job has ended: the rates stay as they are.
+  // Called when the job has ended. The rates no longer change.
   void End(absl::Time now, const Position& position);
-  // A generation is over: there are no rates until the next Begin.
+  // Called when a generation is over. The rates are 0 until the next Begin.
   void Reset();
 
   Rates At(absl::Time now, const Position& position) const;

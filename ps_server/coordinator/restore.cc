@@ -105,8 +105,8 @@ bool Restore::DropCheckpoint(const absl::Status& why) {
              << why;
   unreadable_.Clear();
   trouble_.clear();
-  // Done before the journal is changed, so that a new life finds the checkpoint
-  // either in the journal or set aside.
+  // The checkpoint is set aside before the journal is changed, so that a new
+  // life finds the checkpoint either in the journal or set aside.
   job_->outbox.Send(
       [archive = job_->archive, name] { archive->SetAside(name); });
   job_->journal.Change(

@@ -43,12 +43,12 @@ class Restore : public Operation {
   // 1. `why` is reported to users. Does nothing if a generation is already
   //    beginning.
   void BeginGeneration(const std::string& why);
-  // Whether step 3 has yet to be reached after 1: no message of the generation
-  // may be sent.
+  // Whether 1 has happened and 3 has not been completed: no message may name
+  // the new generation yet.
   bool beginning() const { return beginning_; }
-  // Does 2, if it is time.
+  // Begins 2, if it is time.
   void Advance();
-  // The job has ended: abandons whatever is in progress.
+  // Called when the job has ended. Abandons whatever is in progress.
   void Abort();
 
   // 4.
@@ -63,15 +63,15 @@ class Restore : public Operation {
   // When this generation began, and why.
   absl::Time generation_begun() const { return generation_begun_; }
   const std::string& recovered() const { return recovered_; }
-  // Whether the shards read files for the last restore; and whether one of them
-  // has not finished.
+  // Whether the shards read files for the last restore. is_reading: whether at
+  // least one of them has not finished.
   bool needs_disk() const { return needs_disk_; }
   bool is_reading() const { return needs_disk_ && !watch_.all_done(); }
   const DiskWatch& watch() const { return watch_; }
   // Whether a shard lacks first values that workers must give.
   bool wants_values() const { return !wants_values_.empty(); }
-  // While a restore is in progress: when the slowest shard last made progress
-  // in reading files.
+  // When the shard that has stalled for longest last made progress in reading
+  // files; the infinite past if no restore is in progress.
   absl::Time read_until() const {
     return watch_.active() ? watch_.standing_since() : absl::InfinitePast();
   }
@@ -79,12 +79,12 @@ class Restore : public Operation {
  private:
   void ChooseCheckpoint();
   void OnManifest(const absl::StatusOr<proto::Manifest>& manifest);
-  // The last checkpoint in the journal cannot be read. Returns false if it was
-  // the only one: the job has failed.
+  // Removes the last checkpoint, which cannot be read, from the journal.
+  // Returns false if it was the only one: then the job has failed.
   bool DropCheckpoint(const absl::Status& why);
   void StartGeneration();
-  // A job that begins with the slots of a warm start counts on from the updates
-  // that those slots have seen. Errors: those of PlanWarmSlots.
+  // If the job begins with the slots of a warm start, continues to count from
+  // the updates that those slots have seen. Errors: those of PlanWarmSlots.
   absl::Status TakeSlotsOver();
   Heard OnShard(uint32_t ps,
                 const absl::StatusOr<proto::RestoreResponse>& response);
@@ -93,7 +93,7 @@ class Restore : public Operation {
   Job* const job_;
   bool beginning_ = false;
   bool reading_manifest_ = false;
-  // When a directory that could not be read may be read again.
+  // When the manifest may be read again, after the directory could not be read.
   absl::Time not_before_ = absl::InfinitePast();
   // Failures to read the manifest.
   RepeatedFailure unreadable_;

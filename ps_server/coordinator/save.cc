@@ -17,7 +17,7 @@ namespace {
 
 // The time from a failed checkpoint to the next.
 constexpr absl::Duration kRetryAfter = absl::Seconds(10);
-// If nothing of a checkpoint is written for longer, users are told.
+// Users are told when no byte of a checkpoint has been written for this long.
 constexpr absl::Duration kStandingDisk = absl::Seconds(30);
 // The default of TensorFlow's Saver.
 constexpr uint32_t kDefaultKeep = 5;
@@ -27,7 +27,7 @@ constexpr uint32_t kDefaultKeep = 5;
 void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
                    const Evaluations& evaluations, proto::Journal* journal) {
   const proto::CheckpointName& name = manifest.name();
-  // The final checkpoint may already be named as an ordinary one.
+  // The journal may already name the final checkpoint, as an ordinary one.
   const auto& kept = journal->checkpoints();
   if (kept.empty() || kept.rbegin()->step() != name.step() ||
       kept.rbegin()->generation() != name.generation()) {
@@ -50,8 +50,8 @@ void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
   journal->set_finished(manifest.finished());
 }
 
-// `why`, naming the ps whose disk it concerns. Errors from other ps name it
-// already.
+// Returns `why`, with the name of the ps whose disk failed. Errors from other
+// ps name it already.
 absl::Status OfPs(uint32_t ps, const absl::Status& why) {
   const std::string name = TaskId{kPsJob, ps}.ToString();
   if (absl::StrContains(why.message(), name)) return why;
@@ -162,7 +162,8 @@ std::string Save::WaitingFor() const {
   return hold_.running() ? hold_.WaitingFor() : save_.WaitingFor();
 }
 
-// 3. Every shard is at the same version, or will be with what it is sent.
+// 3. Every shard is at the same version, or will be once it has applied the
+//    pushes that it is sent.
 void Save::OnHeld() {
   proto::SaveRequest& save = *save_.NewRequest();
   *save.mutable_sender() = job_->Self();
@@ -284,7 +285,7 @@ void Save::OnManifest() {
       [job = job_, manifest = saving_->manifest,
        keep](proto::Journal* journal) {
         AddCheckpoint(manifest, keep, job->evaluations, journal);
-        // The checkpoint's steps were made with them.
+        // The steps up to the checkpoint were made with these changes.
         job->rates.AddTo(journal->mutable_learning_rate_changes());
       },
       [this, number = number_] {
@@ -358,7 +359,7 @@ void Save::Checkpoint(const proto::CheckpointRequest& request,
   if (step <= durable_step_ || job_->ended()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
   }
-  // A step that is still ahead becomes due when it is reached.
+  // A checkpoint of a later step becomes due when the job reaches that step.
   if (step <= reached) wanted_ = std::max(wanted_, step);
   if (request.wait_ms() == 0 || parked_.full()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));

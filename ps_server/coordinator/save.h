@@ -27,7 +27,7 @@
 namespace holdfast {
 
 // Takes checkpoints, one at a time (docs/protocol/recovery.md, C1 to C5), and
-// tracks what is durable.
+// tracks which step and which pushes are durable.
 //
 //  1. [C1] A checkpoint is due: by the schedule, because a caller asks for one,
 //     or as the last one of a job that is finished or stops.
@@ -47,18 +47,20 @@ class Save : public Operation {
  public:
   explicit Save(Job* job);
 
-  // [G3] A generation resumes from the checkpoint of that step.
+  // [G3] Called when a generation resumes from the checkpoint of `step`.
   void GoBack(uint64_t step);
-  // [G5] Checkpoints may be due from now on. `from`: the checkpoint that the
-  // generation resumes from; empty if there is none.
+  // [G5] Called when the generation has its state: checkpoints may be due from
+  // now on. `from` is the manifest that the generation resumes from; empty if
+  // there is none.
   void OnRestored(const proto::Manifest& from);
-  // A generation, or the job, has ended: abandons whatever is in progress.
+  // Called when a generation, or the job, has ended. Abandons whatever is in
+  // progress.
   void Abort();
 
-  // [C5, E3] Every step has been made, or the job stops: makes the last
-  // checkpoint due at once.
+  // [C5, E3] Called when every step has been made, or the job stops. Makes the
+  // last checkpoint due at once.
   void Conclude();
-  // Since when the last checkpoint has been due.
+  // When the last checkpoint became due; absent if it has not.
   std::optional<absl::Time> concluding_since() const {
     return concluding_since_;
   }
@@ -70,8 +72,9 @@ class Save : public Operation {
   void AnswerAll();
   void AnswerDue();
 
-  // The step of the newest checkpoint in the journal; and, for a life, the last
-  // push whose verdict that checkpoint makes final.
+  // The step of the newest checkpoint in the journal; 0 if there is none.
+  // durable_through: the last push of `life` whose verdict that checkpoint
+  // makes final; absent if there is none.
   uint64_t durable_step() const { return durable_step_; }
   std::optional<PushSequence> durable_through(const WorkerLife& life) const {
     const auto found = durable_through_.find(life);
@@ -85,19 +88,20 @@ class Save : public Operation {
   void Tick() override;
   std::string WaitingFor() const override;
 
-  // Whether all shards hold their shares, and some have yet to be written.
+  // Whether all shards hold their shares of a checkpoint, and at least one
+  // share is not written yet.
   bool writing() const { return writing_; }
   // The shards that have not written their shares.
   std::vector<std::string> UnwrittenShares() const {
     return await_.Silent(&watch_);
   }
-  // Since when a save could have been begun, if none is in progress.
+  // If no save is in progress: since when one could have been begun.
   absl::Time idle_since() const {
     return std::max(schedule_.begun(), not_before_);
   }
   const DiskWatch& watch() const { return watch_; }
-  // Why checkpoints fail to be written; empty if they do not. Users are told
-  // again when the kind changes, not at each attempt.
+  // Why checkpoints cannot be written; both fields are empty if they can. Users
+  // are told again when `kind` changes, not at each attempt.
   struct Trouble {
     std::string kind;
     std::string text;
@@ -105,7 +109,7 @@ class Save : public Operation {
   Trouble trouble() const;
   // Reports trouble that has not been reported to users yet.
   void TellOfTrouble();
-  // Fills in durable_step, checkpoint_error, counts and the shards' progress.
+  // Fills in durable_step, checkpoint_error, checkpoints and disk_progress.
   void AddTo(proto::GetStatusResponse* status) const;
 
  private:
@@ -113,9 +117,9 @@ class Save : public Operation {
   using Parked = ParkedCalls<uint64_t, proto::CheckpointResponse>;
   // A checkpoint that is being taken.
   struct Saving {
-    // [E3] The job stops with this checkpoint.
+    // [E3] Whether the job stops with this checkpoint.
     bool last = false;
-    // Its files are filled in as the shards write them.
+    // The manifest to write. `files` are filled in as the shards write them.
     proto::Manifest manifest;
     std::map<WorkerLife, PushSequence> through;
     // The error of the first share that failed. The other shares are still
@@ -140,7 +144,7 @@ class Save : public Operation {
   }
   proto::CheckpointResponse Answer(uint64_t step,
                                    const std::string& error) const;
-  // `error`: why an attempt has just failed.
+  // `error` says why an attempt has just failed; empty if none has.
   void AnswerThese(std::vector<Parked::Call> calls,
                    const std::string& error = "");
 
@@ -153,10 +157,10 @@ class Save : public Operation {
   uint64_t wanted_ = 0;
   Parked parked_;
   std::optional<absl::Time> concluding_since_;
-  // Since when attempts to write the last checkpoint have failed.
+  // Since when all attempts to write the last checkpoint have failed.
   absl::Time conclusion_failing_since_ = absl::InfiniteFuture();
 
-  // The number of the checkpoint that was begun last.
+  // The number, as in HoldRequest, of the checkpoint that was begun last.
   uint64_t number_ = 0;
   std::optional<Saving> saving_;
   bool writing_ = false;

@@ -25,27 +25,30 @@ namespace holdfast {
 class SaveSchedule {
  public:
   static constexpr absl::Duration kLeastEvery = absl::Minutes(1);
-  // The least time between two checkpoints, as a multiple of the last one's
-  // cost.
+  // The minimum time between two checkpoints, as a multiple of the duration of
+  // the last one.
   static constexpr int kLeastTimesCost = 50;
 
-  // A generation resumes from `step`, which is the first step or has a
-  // checkpoint. The cost of earlier checkpoints is remembered.
+  // Called when a generation resumes from `step`, which is the first step or
+  // has a checkpoint. The cost of earlier checkpoints is remembered.
   void Begin(const proto::Checkpoints& when, bool asynchronous, uint64_t step,
              absl::Time now);
 
-  // Call it between two steps, while no checkpoint is being written.
+  // Whether a checkpoint is due at `step`. Call it between two steps, while no
+  // checkpoint is being written.
   bool IsDue(uint64_t step, absl::Time now) const;
 
-  // The stages of a checkpoint, whatever the reason for taking it. After a
-  // failed checkpoint, the next one by steps is due at once.
+  // Called when a checkpoint has been begun, is saved, or has failed, whatever
+  // the reason for taking it. After a failure, the next checkpoint is due at
+  // once if a multiple of every_steps has passed since the last one that was
+  // saved.
   void OnBegun(uint64_t step, absl::Time now);
   void OnSaved(absl::Time now);
   void OnFailed(absl::Time now);
 
   absl::Time begun() const { return begun_; }
-  // The time from the beginning of one checkpoint to that of the next. Infinite
-  // if checkpoints are not taken by time.
+  // The time from the beginning of one checkpoint to the beginning of the next.
+  // Infinite if checkpoints are not taken by time.
   absl::Duration every() const;
 
  private:
@@ -55,7 +58,7 @@ class SaveSchedule {
   // When and at which step the last checkpoint was begun.
   absl::Time begun_ = absl::InfinitePast();
   uint64_t step_ = 0;
-  // The step of the last checkpoint that was saved, and its cost.
+  // The step of the last checkpoint that was saved, and the time that it took.
   uint64_t saved_step_ = 0;
   absl::Duration cost_;
 };

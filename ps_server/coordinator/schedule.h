@@ -15,14 +15,15 @@
 
 namespace holdfast {
 
-// The learning rate at global step `step`, by the formulas given with
+// Returns the learning rate at global step `step`, by the formulas given with
 // proto::LearningRateSchedule, but at most the greatest float32, because with a
-// decay_rate above 1 it grows without bound. Never NaN for a valid config.
+// decay_rate above 1 the rate grows without bound. Never NaN for a valid
+// config.
 double LearningRateAt(const proto::Optimizer& config, uint64_t step);
 
-// The scalars for the step that starts at global step `step` and is the
-// `update`-th that changes something, counted from 1. The learning rate is
-// multiplied by `rate_factor`.
+// Returns the scalars of global step `step`, which is the `update`-th step to
+// change something, counted from 1. The learning rate is multiplied by
+// `rate_factor`.
 proto::StepScalars ScalarsAt(const proto::Optimizer& config, uint64_t step,
                              uint64_t update, float rate_factor = 1);
 

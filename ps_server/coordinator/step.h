@@ -21,12 +21,14 @@ struct SeatOffer {
   float clip_factor = 1;
   // Set if known.
   std::optional<double> loss;
-  // There are no examples because loss or gradient was not finite.
+  // Whether there are no examples because the loss or the gradient was not
+  // finite.
   bool not_finite = false;
 };
 
-// The number of seats of replica r of M in steps of N replicas: of the seats 0
-// to max(N, M) - 1, those that are r mod M.
+// Returns how many seats a step has for one replica. With N =
+// `replicas_to_aggregate` and M = `total_num_replicas`, these are the seats i
+// from 0 to max(N, M) - 1 with i mod M = `replica`.
 uint32_t NumSeatsOf(uint32_t replica, uint32_t replicas_to_aggregate,
                     uint32_t total_num_replicas);
 
@@ -46,14 +48,15 @@ class Step {
   uint32_t num_seats() const { return static_cast<uint32_t>(seats_.size()); }
   uint32_t OwnerOf(uint32_t seat) const { return seat % total_num_replicas_; }
 
-  // The offer in `seat`, or null.
+  // Returns the offer in `seat`, or null if the seat is empty.
   const SeatOffer* Find(uint32_t seat) const {
     return seats_[seat].has_value() ? &*seats_[seat] : nullptr;
   }
-  // The seat that `push`, made by `replica`, fills.
+  // Returns the seat that `push`, made by `replica`, fills; absent if it fills
+  // none.
   std::optional<uint32_t> SeatOf(const PushId& push, uint32_t replica) const;
   void Fill(uint32_t seat, SeatOffer offer);
-  // Vacates the seats that a life's pushes fill.
+  // Empties the seats that the pushes of `life` fill.
   void Vacate(const WorkerLife& life);
   size_t num_offers() const { return num_offers_; }
   bool full() const { return num_offers_ >= replicas_to_aggregate_; }
@@ -64,13 +67,14 @@ class Step {
   // Indexed by seat; empty seats have no value.
   const std::vector<std::optional<SeatOffer>>& seats() const { return seats_; }
 
-  // Fills in S: the offers in the order of their seats, with their weights and
-  // shares, and the divisors of both sums (weights.h).
+  // Fills in the contributions of `commit`: the offers in the order of their
+  // seats, with their weights and shares; and the divisors of the two sums
+  // (weights.h).
   //
   // MEAN: gradients are averaged by their examples, each scaled by its clip
-  // factor. SUM: gradients are added, each scaled by its clip factor; one
-  // without examples has weight 0. In both cases, shares average by examples
-  // over the offers whose weight is not 0.
+  // factor. SUM: gradients are added, each scaled by its clip factor; a
+  // gradient without examples has weight 0. In both cases, shares average by
+  // examples over the offers whose weight is not 0.
   void FillIn(proto::Consistency::Aggregation aggregation,
               proto::CommitRequest* commit) const;
 

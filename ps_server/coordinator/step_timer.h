@@ -17,8 +17,8 @@ namespace holdfast {
 // Thread-compatible.
 class DurationCounts {
  public:
-  // In seconds. There are few, because each becomes a time series where metrics
-  // are stored.
+  // Upper bounds of durations, in seconds. There are few, because each becomes
+  // a time series in the users' metrics store.
   static constexpr std::array<double, 11> kBounds = {
       0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
 
@@ -26,19 +26,19 @@ class DurationCounts {
   void AddTo(proto::DurationHistogram* histogram) const;
 
  private:
-  // The counts of durations up to each bound and above the one before; the
-  // last, above all bounds.
+  // Element i counts the durations up to kBounds[i] and above the bound before
+  // it. The last element counts those above all bounds.
   std::array<uint64_t, kBounds.size() + 1> counts_ = {};
   double sum_seconds_ = 0;
 };
 
-// Notified as each step passes from stage to stage, with the times.
+// Notified when a step is opened, closed and committed, with the times.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
   virtual void OnStepOpened(GlobalStep step, absl::Time now) = 0;
-  // The step opened at `opened`, had the offers that it needs at `complete`,
-  // and begins to be committed.
+  // Called when `step`, which was opened at `opened` and had the offers that it
+  // needs at `complete`, begins to be committed.
   virtual void OnStepClosed(GlobalStep step, absl::Time opened,
                             absl::Time complete, absl::Time now) = 0;
   virtual void OnStepCommitted(GlobalStep step, absl::Time closed,
@@ -55,17 +55,18 @@ class StepTimer {
   // Sets the watch that is notified from now on; null for none.
   void SetWatch(StepWatch* watch) { watch_ = watch; }
 
-  // A step is open. If the call is repeated, the last one counts.
+  // Called when a step is open. If the call is repeated, the last call counts.
   void OnOpened(GlobalStep step, absl::Time now);
-  // The open step has the offers that it needs.
+  // Called when the open step has the offers that it needs.
   void OnComplete(absl::Time now) {
     if (!complete_.has_value()) complete_ = now;
   }
-  // The step is closed with the offers that it has, and begins to be committed.
+  // Called when the open step is closed with the offers that it has, and begins
+  // to be committed.
   void OnClosed(absl::Time now);
-  // Every shard has committed the step that was closed last.
+  // Called when every shard has committed the step that was closed last.
   void OnCommitted(absl::Time now);
-  // A generation is over: steps in progress do not count.
+  // Called when a generation is over. Steps in progress are not counted.
   void Reset();
 
   void AddTo(proto::StepTimes* times) const;
@@ -75,7 +76,8 @@ class StepTimer {
   GlobalStep open_;
   std::optional<absl::Time> opened_;
   std::optional<absl::Time> complete_;
-  // When the step that is being committed was complete; closed_: when closed.
+  // When the step that is being committed was complete. closed_ says when it
+  // was closed.
   std::optional<absl::Time> committing_since_;
   GlobalStep committing_;
   absl::Time closed_;

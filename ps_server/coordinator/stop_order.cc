@@ -12,7 +12,7 @@ void StopOrder::Ask(const proto::StopRequest& request,
                     Reply<proto::StopResponse> reply) {
   if (job_->ended()) return Tell(std::move(reply));
   asked_ = true;
-  // A stop that was to wait for a checkpoint may later be told not to.
+  // A later call may waive the checkpoint that an earlier call wanted.
   without_checkpoint_ = without_checkpoint_ || request.without_checkpoint();
   if (request.wait_ms() == 0 || parked_.full()) return Tell(std::move(reply));
   parked_.Park({}, std::move(reply),

@@ -15,17 +15,17 @@
 namespace holdfast {
 
 // An operator's order to stop the job so that it can be resumed later, and the
-// calls that wait for this (docs/protocol/recovery.md, E1 to E4). It outlives
-// generations, and ends with the coordinator's life.
+// calls that wait for the job to stop (docs/protocol/recovery.md, E1 to E4).
+// The order holds across generations, and ends with the coordinator's life.
 //
 // Thread-compatible.
 class StopOrder {
  public:
   StopOrder(Job* job, const Save* save) : job_(job), save_(save) {}
 
-  // [E1] Orders the job to stop. The call is parked until the job has ended.
+  // [E1] Orders the job to stop, and parks the call until the job has ended.
   void Ask(const proto::StopRequest& request, Reply<proto::StopResponse> reply);
-  // Only answers the call.
+  // Answers the call with the state of the job, and orders nothing.
   void Tell(Reply<proto::StopResponse> reply);
   bool asked() const { return asked_; }
   // Whether the operator has waived the last checkpoint.

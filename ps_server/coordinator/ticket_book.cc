@@ -124,9 +124,9 @@ bool TicketBook::MayBegin(const PushId& push) const {
 }
 
 // The number of a life's tickets, out or spent, only grows while the life has a
-// parked request. So a request that is out of bound stays so until the slowest
-// worker's clock rises or, if it was too far ahead of a ticket that is out,
-// until Book.
+// parked request. So a request that may not begin stays so until the slowest
+// worker's clock rises or, if its push was too many sequences after a ticket
+// that is out, until that ticket is booked.
 const TicketBook::Parked::Call* TicketBook::NextInBound() {
   if (live_.slowest() > out_of_bound_at_) out_of_bound_through_ = 0;
   out_of_bound_at_ = live_.slowest();

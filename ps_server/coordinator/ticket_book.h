@@ -24,9 +24,9 @@
 
 namespace holdfast {
 
-// Which push holds which ticket, and which may have the next one
-// (docs/protocol/asynchronous.md, A1 and A4): the pool, the clock of each
-// worker, and the waiting requests.
+// Tracks which push holds which ticket, and decides which push gets the next
+// one (docs/protocol/asynchronous.md, A1 and A4). Owns the pool of tickets, the
+// clock of each worker, and the waiting requests.
 //
 // A worker's clock is the number of tickets that it has spent, plus the clock
 // of the slowest worker when it joined; a staleness bound limits how far clocks
@@ -40,32 +40,37 @@ class TicketBook {
 
   explicit TicketBook(const JobDeclaration* declared) : declared_(declared) {}
 
-  // A generation is over: there are no tickets, and all clocks are 0. Requests
-  // stay parked.
+  // Called when a generation is over. Drops all tickets, and sets all clocks to
+  // 0. Requests stay parked.
   void Reset();
-  // The job, whose examples are by ticket, resumes from `position`.
+  // Called when the job, whose examples are by ticket, resumes from `position`.
+  // Makes the tickets that are left there.
   void Begin(const proto::Position& position);
   // Whether there are tickets.
   bool open() const { return pool_.has_value(); }
-  // No further tickets are handed out: the job ends with those that have been.
+  // Ends the job with the tickets that have been handed out: no further ones
+  // are.
   void Seal() { pool_->Seal(); }
   const TicketPool& pool() const { return *pool_; }
 
-  // A worker begins a life, at the clock of the slowest live worker.
+  // Called when a worker begins a life. Sets its clock to that of the slowest
+  // live worker.
   void OnJoined(const WorkerLife& life, uint32_t replica);
-  // Only live workers hold others back.
+  // Sets whether `worker` is live. Only live workers hold others back by the
+  // staleness bound.
   void SetLive(const TaskId& worker, bool live);
 
   // ---- Requests. There must be tickets, unless they are parked. ----
 
-  // Checks that `push` may hold or wait for a ticket, and that the pushes
-  // reported as spent had one. `ended`: no more tickets are handed out.
+  // Checks that `push` may hold or wait for a ticket, and that the pushes that
+  // the request reports as spent had tickets. `ended` says whether no more
+  // tickets are handed out.
   // Errors: those of TakeTicket.
   absl::Status CheckMayTake(const proto::TakeTicketRequest& request,
                             const PushId& push, const Verdicts& verdicts,
                             bool ended) const;
-  // Gives a ticket, if any is left, to the first request that may begin, and
-  // takes that request out.
+  // Gives a ticket, if any is left, to the first parked request whose push may
+  // begin, and returns that request, taken out of parked().
   std::optional<Parked::Call> GrantNext(float loss_scale,
                                         absl::Time now = absl::InfinitePast());
   Parked* parked() { return &parked_; }
@@ -73,7 +78,7 @@ class TicketBook {
   bool IsWaiting(const WorkerLife& life) const {
     return !parked_.Between(FirstOf(life), LastOf(life)).empty();
   }
-  // Takes out all parked calls of one life.
+  // Takes all parked calls of `life` out of parked().
   std::vector<Parked::Call> TakeOf(const WorkerLife& life) {
     return parked_.TakeBetween(FirstOf(life), LastOf(life));
   }
@@ -85,22 +90,25 @@ class TicketBook {
   }
   // A copy of the tickets that are out with `life`; empty if there are none.
   std::map<PushSequence, TicketPool::Out> OutWith(const WorkerLife& life) const;
-  // [A4] The worker reports that the push was applied, and so its clock
-  // advances. Returns the ticket, or nothing if the push was reported before.
+  // [A4] Called when a worker reports that the push was applied. Spends its
+  // ticket, and advances the worker's clock. Returns the ticket; absent if the
+  // push was reported before.
   std::optional<TicketPool::Out> Book(const PushId& push);
-  // The push has been decided: its ticket is spent.
+  // Spends the ticket of a push that has been decided, if it has one.
   void Spend(const PushId& push) {
     if (open()) pool_->Spend(push);
   }
-  // Puts back the ticket of `push`. Returns false if it had none.
+  // Returns the ticket of `push` to the pool. Returns false if the push had
+  // none.
   bool Return(const PushId& push) { return open() && pool_->Return(push); }
 
-  // Limits `sequence`, up to which a worker says that it knows its verdicts, to
-  // below its first ticket that is out: such a push is undecided, whatever the
-  // worker says.
+  // Returns `sequence`, up to which a worker says that it knows its verdicts,
+  // but at most the sequence before its first ticket that is out. A push whose
+  // ticket is out is undecided, whatever the worker says.
   PushSequence LimitAck(const WorkerLife& from, uint64_t sequence) const;
-  // For each worker life, the last push that had a ticket or, if some tickets
-  // are out, the push before the first that is out and not in `applied`.
+  // Returns, for the latest life of each worker, up to which push all pushes
+  // are decided: the push before the first one that holds a ticket and is not
+  // in `applied`. If there is none: the last push that had a ticket.
   std::map<WorkerLife, PushSequence> Through(
       const std::set<PushId>& applied) const;
 
@@ -110,16 +118,16 @@ class TicketBook {
     uint32_t replica = 0;
     uint64_t clock = 0;
     bool live = true;
-    // The last sequence for which the worker had a ticket.
+    // The highest sequence for which the worker has got a ticket.
     PushSequence last_ticket;
   };
 
-  // The number of tickets that the worker may hold.
+  // The maximum number of tickets that the worker may hold.
   size_t MaxTickets(const Worker& worker) const;
-  // Whether the push may begin: its worker holds no ticket that is too many
-  // sequences behind [P3], and the staleness bound permits it.
+  // Whether the push may get a ticket: its worker holds no ticket for a push
+  // too many sequences before it [P3], and the staleness bound permits it.
   bool MayBegin(const PushId& push) const;
-  // The first parked request that may begin, or null.
+  // Returns the first parked request whose push may begin, or null.
   const Parked::Call* NextInBound();
 
   const JobDeclaration* const declared_;

@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// How long the job waits: as declared or, if the declaration does not say, by
-// the flags of the ps.
+// The job's timeouts (proto::Timeouts). A timeout that the declaration does not
+// set is given by the flags of the ps.
 //
 // Thread-compatible.
 class Timeouts {
@@ -27,7 +27,7 @@ class Timeouts {
   absl::Duration Step() const { return StepTimeout(of(), step_); }
   absl::Duration Recovery() const { return RecoveryTimeout(of(), recovery_); }
   absl::Duration Disk() const { return DiskTimeout(of()); }
-  // How long a shard may park a call that waits for its disk.
+  // The maximum time for which a shard may park a call that waits for its disk.
   absl::Duration DiskPark() const {
     return std::min(kLongestDiskPark, Disk() / 4);
   }

@@ -25,10 +25,11 @@ namespace holdfast {
 // Invariant: the verdict on a push never changes.
 class Verdicts {
  public:
-  // A generation is over: forgets all verdicts, and no receipt is valid.
+  // Called when a generation is over. Forgets all verdicts and the key of
+  // receipts, so that no receipt is valid.
   void Reset();
-  // The shards of a generation are being restored. Returns the key of its
-  // receipts, which they need.
+  // Makes the key of the receipts of `generation`, and returns it, to be sent
+  // to the shards when they are restored.
   std::string MakeReceipts(const std::string& secret, Generation generation,
                            const JobDeclaration& declared, uint32_t num_ps);
 
@@ -56,8 +57,8 @@ class Verdicts {
   // spent.
   absl::Status CheckSpent(const proto::SpentTicket& spent,
                           const PushId& push) const;
-  // [P2] A receipt which states that `scalars` are those of the ticket that the
-  // push holds.
+  // [P2] Returns a receipt for the statement that `scalars` are those of the
+  // ticket that the push holds.
   uint64_t ReceiptOfTicket(const PushId& push,
                            const Receipts::Scalars& scalars) const {
     return receipts_->OfTicket(push, scalars);

@@ -16,18 +16,19 @@ struct MeanTerm {
 
 // The aggregate is (w_0 g_0 + w_1 g_1 + ...) / divisor.
 struct MeanWeights {
-  // Indexed by term; 0 for a term without examples.
+  // w_i, indexed by term. 0 for a term without examples.
   std::vector<float> weights;
-  // Above 0.
+  // The divisor of the sum; above 0.
   float divisor = 1;
 };
 
-// The divisor is never above this. Weights are at most the divisor, so sums of
-// elements below 2^111 do not overflow. Means of up to 65,536 equal batches,
-// the most that a step can have, stay within it.
+// The maximum divisor. Weights are at most the divisor, so sums of elements
+// below 2^111 do not overflow. The mean of 65,536 equal batches, the most that
+// a step can have, has this divisor.
 inline constexpr uint64_t kMaxDivisor = uint64_t{1} << 16;
 
-// The mean by examples. With g the greatest common divisor of all `examples`,
+// Returns the weights of a mean over examples. With g the greatest common
+// divisor of all `examples`,
 //
 //   weight = clip factor x (examples / g),   divisor = all examples / g.
 //
@@ -37,14 +38,15 @@ inline constexpr uint64_t kMaxDivisor = uint64_t{1} << 16;
 // division. Weights that are 1/N each would be rounded first: 105 x float(1/7)
 // is not 15.
 //
-// If the divisor would be above kMaxDivisor, it is 1 and
+// If this divisor would be above kMaxDivisor, the divisor is 1 and
 //
 //   weight = clip factor x examples / all examples.
 //
 // Weights are computed in double and rounded once.
 MeanWeights WeightsOfMean(const std::vector<MeanTerm>& terms);
 
-// The sum: the weight is the clip factor, the divisor 1.
+// Returns the weights of a sum: each weight is the term's clip factor, and the
+// divisor is 1.
 MeanWeights WeightsOfSum(const std::vector<MeanTerm>& terms);
 
 }  // namespace holdfast

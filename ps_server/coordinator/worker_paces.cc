@@ -9,8 +9,8 @@
 namespace holdfast {
 namespace {
 
-// The lower median: of two workers the faster one, so that the other can be
-// slow.
+// Returns the lower median: of two workers, the time of the faster one, so that
+// the other can be slow.
 double MedianOf(std::vector<double>* values) {
   const auto middle = values->begin() + (values->size() - 1) / 2;
   std::nth_element(values->begin(), middle, values->end());

@@ -50,30 +50,33 @@ class WorkerPaces {
   static constexpr double kOverdue = 10;
   static constexpr absl::Duration kLeastOverdue = absl::Seconds(2);
 
-  // A worker begins a life.
+  // Called when a worker begins a life.
   void OnJoined(uint32_t replica, absl::Time now);
-  // A generation is over. No worker is slow any more, and no change is
-  // reported.
+  // Called when a generation is over. Forgets which workers were slow, without
+  // reporting that they no longer are.
   void Reset(absl::Time now);
 
-  // Synchronous: a step is open.
+  // Synchronous jobs: called when a step is open.
   void OnStepOpened(GlobalStep step, absl::Time now);
-  // A push of `step` was offered, whether or not it counts; each push once.
+  // Called once for each push that is offered to `step`. `counts` says whether
+  // the push fills a seat.
   void OnOffer(uint32_t replica, GlobalStep step, bool counts, absl::Time now);
-  // The open step is closed with the offers that it has.
+  // Called when the open step is closed with the offers that it has.
   void OnStepClosed();
-  // Asynchronous: a push has spent its ticket, which was granted at `granted`.
+  // Asynchronous jobs: called when a push has spent its ticket, which was
+  // granted at `granted`.
   void OnSpent(uint32_t replica, absl::Time granted, absl::Time now);
 
-  // A live worker, as the coordinator sees it.
+  // What the coordinator knows of a live worker when it is judged.
   struct Sight {
     uint32_t replica = 0;
-    // The job waits for its push.
+    // Whether the job waits for a push of this worker.
     bool owes = false;
-    // Asynchronous: when its oldest ticket was granted.
+    // Asynchronous jobs: when the oldest ticket that the worker holds was
+    // granted.
     absl::Time granted = absl::InfinitePast();
-    // How long it has been silent, if that is longer than is normal between two
-    // renewals of its lease.
+    // How long the worker has been silent. Absent if this is normal between two
+    // renewals of a lease.
     std::optional<absl::Duration> silent;
   };
   struct Change {
@@ -82,29 +85,30 @@ class WorkerPaces {
     // Why, like "1.2s per push, where the median is 100ms".
     std::string text;
   };
-  // Judges all live workers, which may be in any order; other workers are not
-  // slow. Returns the workers that have become slow, or have stopped being
-  // slow.
+  // Judges which of the live workers are slow. `live` must have all of them, in
+  // any order; other workers do not count as slow. Returns the workers that
+  // have become slow, or have stopped being slow.
   std::vector<Change> Judge(const std::vector<Sight>& live, absl::Time now);
 
   void AddTo(uint32_t replica, proto::WorkerPace* pace) const;
 
  private:
   struct Worker {
-    // A ring of the times of the latest pushes.
+    // A ring of the times, in seconds, that the latest pushes took.
     std::array<float, kPushes> seconds = {};
     uint8_t num_pushes = 0;
     uint8_t next = 0;
     bool fresh = true;
     bool slow = false;
-    // Consecutive judgments with the mean above kSlow, and with no sign of
-    // slowness.
+    // The number of consecutive judgments with the mean above kSlow. calm: the
+    // number of consecutive judgments with no sign of slowness.
     int above = 0;
     int calm = 0;
     // The number of steps in `last_` that this worker completed.
     uint32_t times_last = 0;
-    // When its last push was offered or spent, or its life began; and the step
-    // of that push.
+    // When the worker's last push was offered or spent its ticket, or when its
+    // life began if it has made none. step: the step of that push, in
+    // synchronous jobs.
     absl::Time done_at;
     std::optional<GlobalStep> step;
   };
@@ -120,8 +124,9 @@ class WorkerPaces {
 
   // Indexed by replica.
   std::vector<Worker> workers_;
-  // A ring, indexed by step number. Steps from first_open_ to open_ are valid,
-  // as far back as the ring reaches.
+  // When each step was opened: a ring, indexed by the step number modulo its
+  // size. It holds the steps from first_open_ to open_, or the last kOpenings
+  // of them.
   std::vector<absl::Time> openings_;
   std::optional<GlobalStep> first_open_;
   GlobalStep open_;
@@ -129,8 +134,8 @@ class WorkerPaces {
   std::vector<uint32_t> last_;
   size_t next_last_ = 0;
   std::optional<uint32_t> last_offer_;
-  // When all live workers owed an overdue push: then no single worker is to
-  // blame, and earlier times do not count.
+  // When all live workers last owed an overdue push. No single worker was to
+  // blame for that, so times before this do not count.
   absl::Time all_overdue_at_ = absl::InfinitePast();
 };
 

@@ -129,7 +129,7 @@ absl::Status DirectoryArchive::MoveAside() {
       LOG(WARNING) << "a checkpoint that cannot be read is kept as " << *moved;
       continue;
     }
-    // A checkpoint that is not there may become visible later.
+    // A checkpoint that is not there yet may become visible later.
     if (!absl::IsNotFound(moved.status())) result.Update(moved.status());
     left.push_back(name);
   }
@@ -241,11 +241,12 @@ absl::Status DirectoryArchive::Remove(
   HOLDFAST_ASSIGN_OR_RETURN(
       auto stay,
       WithNeeded(directory_, known.checkpoints(), known.declaration()));
-  // The checkpoint in progress needs the last durable one, and what that needs.
+  // The checkpoint in progress needs the last durable checkpoint, and the
+  // checkpoints that this one needs.
   if (under_way.has_value()) stay.insert(FolderName(*under_way));
   for (const auto& name : to_set_aside_) stay.insert(FolderName(name));
   for (const proto::CheckpointName& name : names) {
-    // A checkpoint that cannot be removed does not keep the others.
+    // If a checkpoint cannot be removed, the others are removed all the same.
     if (stay.count(FolderName(name)) == 0) {
       result.Update(directory_.Remove(name));
     }

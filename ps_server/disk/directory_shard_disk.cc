@@ -325,7 +325,8 @@ absl::StatusOr<ShardState> DirectoryShardDisk::Read(const LoadOptions& options,
   ShardState state{std::move(store), std::move(tables)};
   status = ReadCheckpoint(options, declaration, go_on, progress, &state);
   if (status.ok()) return state;
-  // The directory could be read a moment ago.
+  // The directory could be read a moment ago, so it is a file of the checkpoint
+  // that cannot be read: UNKNOWN, not UNAVAILABLE (ShardDisk::Load).
   const bool unreadable = absl::IsUnavailable(status) && !stopping_;
   return unreadable ? absl::UnknownError(status.message()) : status;
 }

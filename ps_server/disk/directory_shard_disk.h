@@ -24,15 +24,15 @@ namespace holdfast {
 // Thread-compatible: called from the shard's strand.
 class DirectoryShardDisk final : public ShardDisk {
  public:
-  // `ps`: the index of this ps task. `home`: its shard's strand, to which
-  // replies are posted; must outlive this object.
+  // `ps` is the index of this ps task. `home` is its shard's strand, to which
+  // replies are posted; it must outlive this object.
   DirectoryShardDisk(CheckpointDirectory directory, uint32_t ps, Strand* home);
-  // Stops, and waits for the disk however long it takes.
+  // Aborts what is in progress, and waits for the disk, however long it takes.
   ~DirectoryShardDisk() override;
 
   // Aborts what is in progress; pending requests get no reply. Returns false if
-  // the disk has not come to an end within `patience`; this object, `home` and
-  // the file system must then not be destroyed.
+  // the disk has not finished within `patience`; this object, `home` and the
+  // file system must then not be destroyed.
   bool Stop(absl::Duration patience);
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
@@ -51,7 +51,7 @@ class DirectoryShardDisk final : public ShardDisk {
     std::atomic<uint64_t> total{0};
   };
 
-  // Releases `snapshot` when it returns.
+  // Writes `snapshot`, and releases it before it returns.
   absl::StatusOr<proto::DataFile> Write(const proto::CheckpointName& name,
                                         uint32_t num_ps, ShardSnapshot snapshot,
                                         GoOn go_on, Progress* progress) const;
@@ -59,7 +59,7 @@ class DirectoryShardDisk final : public ShardDisk {
                                   Progress* progress) const;
   static absl::Status WriteTable(const TableSnapshot& table, GoOn go_on,
                                  Progress* progress, DataFileWriter* writer);
-  // Reads the part of `state` that is in files.
+  // Fills in the part of `state` that is in the checkpoint's files.
   absl::Status ReadCheckpoint(const LoadOptions& options,
                               const proto::Declaration& declaration, GoOn go_on,
                               Progress* progress, ShardState* state) const;

@@ -384,9 +384,8 @@ TEST_F(TablesTest, RowsThatAreDamagedAreFound) {
 
   // Undamaged, but of a later step than the checkpoint.
   SaveAll(StatesAfter(5), 3);
-  EXPECT_TRUE(
-      Fails(Load(0, From(3, 1)).status(), absl::StatusCode::kDataLoss,
-            {"/ps-0000-of-0002: table \"user\", bucket ", "is of step"}));
+  EXPECT_TRUE(Fails(Load(0, From(3, 1)).status(), absl::StatusCode::kDataLoss,
+                    {"/ps-0000-of-0002: table \"user\", bucket ", "has step"}));
 }
 
 // ---- Warm start ----

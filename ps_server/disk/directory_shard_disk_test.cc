@@ -20,7 +20,6 @@ namespace holdfast {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 using Store = std::unique_ptr<DenseStore>;

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = EmbeddingTable::Kind;
 
-// Buckets that are read at a time.
+// The number of buckets that are read at a time.
 constexpr uint32_t kBucketsAtATime = 16;
 
 // Checks that the checkpoint's rows can be loaded with their slots.
@@ -98,8 +98,8 @@ absl::Status WarmStartTable(CheckpointReader* reader, const std::string& folder,
   if (with_slots) {
     HOLDFAST_RETURN_IF_ERROR(CheckRows(*reader, folder, *table));
   }
-  // For each bucket with more rows than it may have, the lowest (step, id) that
-  // is taken.
+  // For each bucket with more rows than it may have: the lowest (step, id) of
+  // the rows that are loaded.
   using Dated = std::pair<uint64_t, uint64_t>;
   std::vector<std::pair<uint32_t, Dated>> oldest;
   const auto begin = [&](uint32_t bucket) -> absl::Status {

@@ -14,11 +14,11 @@
 
 namespace holdfast {
 
-// What to do while a checkpoint is read.
+// How the reading of a checkpoint is watched.
 struct Reading {
   // Called from time to time; an error ends the reading.
   absl::FunctionRef<absl::Status()> go_on;
-  // In bytes; `done` counts those that have been read.
+  // The number of bytes to read, and the number of bytes that have been read.
   std::atomic<uint64_t>* total;
   std::atomic<uint64_t>* done;
 };
@@ -36,16 +36,16 @@ bool HasTable(const CheckpointReader& reader,
               const proto::EmbeddingTable& declared);
 
 // For a new job: loads the rows, without candidates, of a table for which
-// HasTable is true. They get step 0, count 0, and the slots of the checkpoint
-// or first ones. From a bucket with more rows than max_rows allows, the most
-// recently touched are taken and, among rows of one step, those with the
-// highest ids.
+// HasTable is true. The rows get step 0, count 0, and their slots in the
+// checkpoint if `with_slots`, otherwise first slots. If a bucket has more rows
+// than max_rows allows, the rows that were touched most recently are loaded
+// and, among rows of the same step, those with the highest ids.
 // Errors: as ResumeTable.
 absl::Status WarmStartTable(CheckpointReader* reader, const std::string& folder,
                             bool with_slots, const Reading& reading,
                             EmbeddingTable* table);
 
-// The number of bytes that either of the functions above reads.
+// The number of bytes that ResumeTable or WarmStartTable reads.
 uint64_t BytesToLoad(const CheckpointReader& reader,
                      const EmbeddingTable& table);
 

@@ -8,12 +8,12 @@
 namespace holdfast {
 
 // Adds what the coordinator knows about the job: the metrics whose names begin
-// with holdfast_job_ (docs/operating/metrics.md). They are made from the
-// message that the status page and `holdfast status` show, so that the numbers
-// agree.
+// with holdfast_job_ (docs/operating/metrics.md). They are made from `status`,
+// the message that the status page and `holdfast status` show, so that the
+// numbers agree.
 //
-// Each worker has three series, whatever it does; at most kMaxSlowWorkers slow
-// workers have one more each.
+// Each worker has three series, whatever it does; one more is added for each
+// slow worker, for at most kMaxSlowWorkers workers.
 void AddJobMetrics(const proto::GetStatusResponse& status, Metrics* metrics);
 
 inline constexpr int kMaxSlowWorkers = 4;

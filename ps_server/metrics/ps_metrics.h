@@ -14,7 +14,7 @@
 
 namespace holdfast {
 
-// What a ps reports to Prometheus at a scrape.
+// The figures that a ps reports to Prometheus at a scrape.
 struct PsSnapshot {
   TaskId task;
   ProcessFigures process;

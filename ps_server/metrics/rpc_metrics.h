@@ -9,7 +9,8 @@ namespace holdfast {
 
 // Adds the metrics of served calls (docs/operating/metrics.md). Methods that
 // are called in every step have their own series; "other" is the sum of all
-// other methods, so that the number of series does not grow with the contract.
+// other methods, so that the number of series does not grow with the number of
+// methods.
 void AddRpcMetrics(const RpcFigures& figures, Metrics* metrics);
 
 }  // namespace holdfast

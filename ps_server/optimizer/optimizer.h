@@ -16,11 +16,12 @@
 
 namespace holdfast {
 
-// One rule. Each element is updated by itself, using only operations that IEEE
-// 754 rounds correctly (+ - * / sqrt), in the order written here, so that the
-// bits are the same on every CPU, at every SIMD level, and however a variable
-// is divided. (The exception is a NaN's own bits: of two NaNs that meet, the
-// compiler decides which one remains.)
+// A rule by which a gradient changes a variable. Each element is updated by
+// itself, using only operations that IEEE 754 rounds correctly (+ - * / sqrt),
+// in the order written here, so that the bits are the same on every CPU, at
+// every SIMD level, and however a variable is divided. (The exception is a
+// NaN's own bits: of two NaNs that meet, the compiler decides which one
+// remains.)
 //
 // Below, w is the value, g the gradient, lr the learning rate of the step, and
 // c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots are listed in
@@ -89,18 +90,18 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // For each slot (an array of the variable's size), the first value of all its
-  // elements.
+  // One number for each slot (an array of the variable's size): the first value
+  // of all elements of the slot.
   virtual std::vector<float> initial_slots() const = 0;
 
-  // A slot's array, and where its next content is written: the same memory or
-  // another.
+  // The array of a slot, and the array to which the slot's next content is
+  // written, which may be the same.
   struct Slot {
     const float* before;
     float* after;
   };
 
-  // float32 as received, at any alignment.
+  // A gradient's elements: float32 as received, at any alignment.
   struct Gradient {
     float weight = 1;
     const void* data = nullptr;
@@ -110,19 +111,18 @@ class Optimizer {
   struct Elements {
     size_t size = 0;
     const float* value = nullptr;
-    // At least one. g is the sum of weight x gradient, in float32, in this
-    // order, divided by `divisor`.
+    // At least one gradient. g is the sum of weight x gradient, in float32, in
+    // the order of `gradients`, divided by `divisor`.
     absl::Span<const Gradient> gradients;
     // Above 0 and finite.
     float divisor = 1;
     // Each element of each gradient is first clipped to [-clip_value,
-    // clip_value]; NaN stays NaN. Infinity: no clipping.
+    // clip_value]; NaN stays NaN. If it is infinity, nothing is clipped.
     float clip_value = std::numeric_limits<float>::infinity();
     absl::Span<const Slot> slots;
     float* next = nullptr;
-    // Whether the stores to `next` bypass the caches, which is faster if the
-    // caches could not keep it. The caller must call FinishStreams()
-    // afterwards.
+    // Whether the stores to `next` bypass the caches, which is faster if `next`
+    // does not fit in them. The caller must call FinishStreams() afterwards.
     bool stream_out = false;
   };
 

@@ -31,9 +31,9 @@ struct StatusQueries {
 //   /status.json   GetStatusResponse
 //   /events.json   GetEventsResponse; ?after=N, as in GetEventsRequest
 //   /history.json  GetHistoryResponse; ?after_step=N&max_points=M
-// Messages are JSON as common/base/json.h writes it. A parameter that the page
-// does not have, or that is not a whole number, is answered with 400 and its
-// name.
+// Messages are JSON as common/base/json.h writes it. A request with a parameter
+// that the page does not have, or that is not a whole number, is answered with
+// 400 and the parameter's name.
 HttpServer::Pages StatusPages(StatusQueries queries);
 
 // The page "/" of every other task, which says in a sentence where ps 0 is.

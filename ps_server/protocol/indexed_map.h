@@ -46,7 +46,7 @@ class IndexedMap {
     return found == index_.end() ? entries_.end() : const_iterator(*found);
   }
   size_t count(const Key& key) const { return index_.contains(key) ? 1 : 0; }
-  // There must be such an entry.
+  // The entry must exist.
   Value& at(const Key& key) { return Entry(key)->second; }
   const Value& at(const Key& key) const { return Entry(key)->second; }
 

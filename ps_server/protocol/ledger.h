@@ -19,8 +19,8 @@ namespace holdfast {
 // The verdict on a push, and its details.
 struct Decision {
   proto::Verdict verdict = proto::VERDICT_UNSPECIFIED;
-  // Set for asynchronous pushes that were applied: as in proto::ApplyRequest
-  // and proto::ApplyResponse.
+  // The fields below are set for asynchronous pushes that were applied. They
+  // are as in proto::ApplyRequest and proto::ApplyResponse.
   float clip_factor = 1;
   uint64_t examples = 0;
   uint64_t staleness = 0;
@@ -30,30 +30,33 @@ struct Decision {
 // The verdicts on the pushes that a shard has decided, so that a push that is
 // resent, however late, gets its first verdict.
 //
-// A worker states up to which sequence it knows its verdicts. Those verdicts
-// are forgotten, and the pushes count as decided for ever. The window of
-// sequences above is bounded.
+// A worker states up to which sequence it knows its verdicts: its mark.
+// Verdicts up to the mark are forgotten, and these pushes count as decided for
+// ever. The sequences above the mark that the worker may use are limited in
+// number.
 //
 // Thread-compatible.
 // Invariant: at most kMaxUnacknowledgedPushes verdicts are kept for each life.
 class Ledger {
  public:
-  // Forgets verdicts at or below `sequence`, the worker's mark. Ignored if the
-  // mark is lower than before.
+  // Sets the worker's mark to `sequence`, and forgets the verdicts up to it.
+  // Does nothing if the mark is higher already.
   void AckThrough(const WorkerLife& from, PushSequence sequence);
 
-  // The verdict on `push`, if it is decided: STALE for a forgotten push, whose
-  // worker received its verdict long ago.
+  // Returns the verdict on `push`; absent if it is not decided. If the verdict
+  // was forgotten, returns STALE, because the worker received the verdict long
+  // ago.
   std::optional<proto::Verdict> Find(const PushId& push) const;
 
-  // The whole decision on `push`; null also for a forgotten push.
+  // Returns the whole decision on `push`; null if the push is not decided, or
+  // if the decision was forgotten.
   const Decision* FindDecision(const PushId& push) const;
 
-  // The highest decided sequence of `from`. In asynchronous jobs pushes are
-  // decided in order, so the next one follows it.
+  // The highest decided sequence of `from`; 0 if there is none. In asynchronous
+  // jobs pushes are decided in order, so the sequence after it is decided next.
   PushSequence DecidedThrough(const WorkerLife& from) const;
 
-  // The lives that have an entry.
+  // The lives that have a mark or a decision.
   std::vector<WorkerLife> Lives() const;
 
   // The decisions of `from` that are kept.
@@ -71,7 +74,8 @@ class Ledger {
     Record(push, Decision{verdict});
   }
 
-  // Forgets a life about which nothing more will be asked, including its mark.
+  // Forgets the verdicts and the mark of a life about which nothing more will
+  // be asked.
   void Forget(const WorkerLife& from) { lives_.erase(from); }
 
   // The number of verdicts kept.

@@ -21,7 +21,8 @@ namespace holdfast {
 namespace {
 
 constexpr uint64_t kElementBytes = sizeof(float);
-// A cap that suffices in practice, if memory would permit more.
+// The maximum number of pinned versions, even if memory permits more; it
+// suffices in practice.
 constexpr size_t kMaxPinnedVersions = 64;
 
 // Saturating sums and products: on overflow the result is the greatest number,
@@ -159,7 +160,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   const uint64_t limit =
       limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();
   if (needed > limit) {
-    // Bytes, if the two look the same when rounded.
+    // The sizes in bytes are given if they look the same when rounded.
     const bool exact = Text(limit) == Text(needed);
     return absl::ResourceExhaustedError(absl::StrCat(
         "/job:ps/task:", ps, " may take ", exact ? InBytes(limit) : Text(limit),

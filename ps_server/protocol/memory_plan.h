@@ -13,8 +13,8 @@
 namespace holdfast {
 
 // How a shard's memory is allotted, so that a job that has begun never runs out
-// of it. With V the bytes of all slices on the shard, and T those of the
-// trainable ones, the shard needs
+// of it. With V the bytes of all slices on the shard, and T the bytes of the
+// trainable slices, the shard needs
 //
 //     V                       the values
 //   + T x slots               of the optimizers, variable by variable
@@ -41,7 +41,7 @@ namespace holdfast {
 // byte on, and answers are sent from the versions; only an encoded answer is a
 // copy, until it is sent.
 struct MemoryPlan {
-  // The sum above.
+  // The sum in the table above.
   int64_t needed_bytes = 0;
   // The number of pushes of each worker that always have room, and the number
   // of further pushes of all workers together.
@@ -49,25 +49,26 @@ struct MemoryPlan {
   size_t extra_pushes = 0;
   // The maximum number of pushes of one worker, reserved or not.
   size_t max_pushes_per_worker = 1;
-  // The memory for all embedding tables without max_rows together.
+  // The memory, in bytes, for all embedding tables without max_rows together.
   int64_t table_bytes = 0;
-  // The number of distinct versions that may be lent: in a synchronous job the
-  // versions before and after a step, that of a late worker, and one that is
-  // evaluated; in an asynchronous job two for each worker, and two more. Fewer
-  // if there is no room; with 0, all values are sent.
+  // The number of distinct versions that may be lent: in a synchronous job four
+  // (the versions before and after a step, the version of a late worker, and
+  // one that is evaluated); in an asynchronous job two for each worker, and two
+  // more. Fewer if there is no room; with 0, all values are sent.
   size_t max_lent_versions = 0;
   // The number of distinct versions that pins may hold.
   size_t max_pinned_versions = 1;
-  // The size of row copies at which no further version is pinned.
+  // The size, in bytes, of the copies of changed rows from which on no further
+  // version is pinned.
   int64_t held_row_bytes = 0;
 };
 
-// The plan for the slices of ps `ps`, and its buckets of the tables.
+// Plans the memory of ps `ps`, for its slices and for `buckets` of each table.
 // `declaration` must have its defaults filled in; its `checkpoints` are absent
-// if none are taken. `limit_bytes`: 0 means no limit. `lends`: whether values
-// are stored where they can be lent.
-// Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit; those
-// of EmbeddingTable::Create.
+// if none are taken. `limit_bytes` is the memory limit; 0 means no limit.
+// `lends` says whether values are stored in memory that can be lent.
+// Errors: RESOURCE_EXHAUSTED, with the sum, when the sum is above the limit;
+// those of EmbeddingTable::Create.
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
                                       uint32_t ps, int64_t limit_bytes,

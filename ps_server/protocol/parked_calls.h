@@ -15,8 +15,8 @@
 
 namespace holdfast {
 
-// Calls that an event machine answers later: when what they wait for happens,
-// or at their deadlines.
+// Calls that an event machine answers later: when the event that they wait for
+// has happened, or at their deadlines.
 //
 // A call is parked under a key by which it is found again, such as the push
 // that it asks about or the version that it waits for; several calls may have
@@ -31,7 +31,7 @@ namespace holdfast {
 template <typename Key, typename Response, typename Request = std::monostate>
 class ParkedCalls {
  public:
-  // The number of calls that an object holds when it is full.
+  // The number of calls at which an object is full, by default.
   static constexpr size_t kDefaultLimit = 65536;
 
   struct Call {
@@ -50,7 +50,8 @@ class ParkedCalls {
 
   size_t size() const { return calls_.size(); }
   bool empty() const { return calls_.empty(); }
-  // When this is true, the owner answers a call at once instead of parking it.
+  // Whether there is no room. If so, the owner must answer a call at once
+  // instead of parking it.
   bool full() const { return calls_.size() >= limit_; }
 
   void Park(Key key, Reply<Response> reply, absl::Time deadline,
@@ -63,8 +64,8 @@ class ParkedCalls {
     // Calls with the same key, to be answered now: a caller that asks again no
     // longer waits for the earlier answer.
     std::vector<Call> earlier;
-    // There is no room for the call: the owner takes it out again, unless it
-    // can be answered at once.
+    // Whether there was no room for the call, which is parked nevertheless. If
+    // so, the owner must answer it at once or take it out again.
     bool no_room = false;
   };
   // Parks the call in place of earlier ones with its key.
@@ -126,8 +127,8 @@ class ParkedCalls {
   std::vector<const Call*> Between(const Key& first, const Key& last) const {
     return Find(by_key_.lower_bound(first), by_key_.upper_bound(last));
   }
-  // The first call that was parked after call `number`, or null; 0 stands for
-  // the beginning.
+  // Returns the first call that was parked after call number `number`, or null
+  // if there is none. Next(0) returns the first call of all.
   const Call* Next(uint64_t number) const {
     const auto next = calls_.upper_bound(number);
     return next == calls_.end() ? nullptr : &next->second.call;

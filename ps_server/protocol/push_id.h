@@ -22,9 +22,10 @@ struct WorkerLife {
     return absl::StrCat(worker.ToString(), " (incarnation ",
                         incarnation.value(), ")");
   }
-  // Negative, 0 or positive, if this is below, equal to or above `other`. Takes
-  // one pass over the job's name: the machines' maps compare lives and pushes
-  // at each call, and their jobs are nearly always the same.
+  // Returns a negative number, 0 or a positive number if this is below, equal
+  // to or above `other`. Reads the job's name only once: the machines' maps
+  // compare lives and pushes at each call, and their jobs are nearly always the
+  // same.
   int Compare(const WorkerLife& other) const {
     if (const int job = worker.job.compare(other.worker.job); job != 0) {
       return job;

@@ -18,14 +18,14 @@ class RepeatedFailure {
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
   // Counts another failure. Returns true if there have been at least
-  // kLeastTimes, and for long enough: for kPatience, or for a quarter of
-  // `limit` if that is shorter.
+  // kLeastTimes failures since Clear, and the first of them was long enough
+  // ago: kPatience, or a quarter of `limit` if that is shorter.
   bool Count(absl::Time now, absl::Duration limit) {
     if (times_++ == 0) since_ = now;
     return times_ >= kLeastTimes &&
            now - since_ >= std::min(kPatience, limit / 4);
   }
-  // The failure has passed.
+  // Forgets all failures, because an attempt has succeeded.
   void Clear() { times_ = 0; }
 
   int times() const { return times_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reads from requests what both event machines need.
+// Conversions of requests' fields for both event machines, coordinator and
+// shard.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 
@@ -27,7 +28,7 @@ inline WorkerLife ToWorkerLife(const proto::WorkerLife& life) {
   return {ToTaskId(life.worker()), Incarnation(life.incarnation())};
 }
 
-// The latest time at which a call that came at `now` is answered.
+// Returns until when a call that came at `now` may stay parked.
 inline absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
   return now + absl::Milliseconds(std::min<uint64_t>(
                    wait_ms, absl::ToInt64Milliseconds(kMaxPark)));

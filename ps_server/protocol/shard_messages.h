@@ -21,8 +21,8 @@
 namespace holdfast {
 
 // For each type of request: the type of its answer, the name of its method in
-// proto/shard.proto, and what users are told is being waited for until all
-// shards have answered.
+// proto/shard.proto, and a text that says, for users, what the job waits for
+// until all shards have answered.
 template <typename Request>
 struct ShardMethod;
 
@@ -93,10 +93,11 @@ using AllShardMessages =
                   proto::HoldRequest, proto::SaveRequest,
                   proto::AwaitSavedRequest, proto::EndRequest>;
 using ShardRequest = AllShardMessages::Request;
-// The answer to the request at the same position of ShardRequest.
+// The alternative at each index is the answer to the ShardRequest alternative
+// at the same index.
 using ShardResponse = AllShardMessages::Response;
 
-// A reply for the answer to one type of request, which passes the answer on to
+// Returns a reply that takes the answer to a `Request`, and passes it on to
 // `reply`.
 template <typename Request>
 Reply<typename ShardMethod<Request>::Response> OfMethod(
@@ -108,7 +109,8 @@ Reply<typename ShardMethod<Request>::Response> OfMethod(
   };
 }
 
-// The reverse: a reply for any answer, which must be one to `Request`.
+// The reverse: returns a reply that takes any answer, which must be the answer
+// to a `Request`, and passes it on to `reply`.
 template <typename Request>
 Reply<ShardResponse> ToMethod(
     Reply<typename ShardMethod<Request>::Response> reply) {
@@ -127,7 +129,7 @@ struct IsParked<Request, std::void_t<decltype(&Request::wait_ms)>>
     : std::true_type {};
 }  // namespace internal
 
-// How long a shard may park the call before it answers.
+// The maximum time for which a shard may park the call before it answers.
 template <typename Request>
 absl::Duration LongestPark(const Request& request) {
   if constexpr (internal::IsParked<Request>::value) {
@@ -138,13 +140,13 @@ absl::Duration LongestPark(const Request& request) {
 }
 
 // The connections from the coordinator to the shards. Calls do not block. A
-// reply may come at any time; it is an error if the message or its answer was
-// lost.
+// reply may come at any time. If the message or its answer was lost, the reply
+// is an error.
 class ShardLinks {
  public:
   virtual ~ShardLinks() = default;
-  // Called for each ps other than the coordinator's own, each time that it
-  // joins.
+  // Sets the address of a ps. Called each time that a ps other than the
+  // coordinator's own joins.
   virtual void SetAddress(uint32_t ps, const std::string& address) = 0;
   virtual void Send(uint32_t ps, const ShardRequest& request,
                     Reply<ShardResponse> reply) = 0;

@@ -11,8 +11,8 @@
 namespace holdfast {
 
 // SipHash-2-4 (Aumasson and Bernstein 2012): a 64-bit message authentication
-// code for short messages. Without the key, one can neither compute the code of
-// a message nor learn the key from codes.
+// code for short messages. Whoever lacks the key can neither compute the code
+// of a message nor learn the key from codes.
 //
 // This is our own implementation, for messages of whole words: OpenSSL's takes
 // three times as long for them, mostly to copy a context, and a push takes five

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A shard's messages that carry tensors, with the tensors as buffers: they stay
-// in the memory where they were received, and are sent from where they are
-// stored.
+// The messages of a shard that carry tensors, with the tensors as buffers
+// instead of protobuf fields, so that values are not copied: received tensors
+// stay in the memory where they were received, and stored ones are sent from
+// the store.
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 
@@ -18,13 +19,13 @@
 
 namespace holdfast {
 
-// GiveRequest with its tensors as buffers.
+// A GiveRequest whose tensors are buffers.
 struct GivenPart {
   proto::Sender sender;
   std::vector<TensorPiece> tensors;
 };
 
-// PushRequest with its tensors as buffers.
+// A PushRequest whose tensors are buffers.
 struct PushPart {
   proto::Sender sender;
   PushSequence sequence;
@@ -35,9 +36,10 @@ struct PushPart {
   std::vector<TensorPiece> tensors;
 };
 
-// The bytes of kMaxPullBytes that the values of `range` take up, but at most
-// `most`. If they may be lent (docs/protocol/same_host.md), that is the size of
-// their location, and of a reference to each chunk that holds them.
+// Returns how many of the kMaxPullBytes of an answer the values of `range` take
+// up, but at most `most`. If the values may be lent
+// (docs/protocol/same_host.md), they take up only the size of their location,
+// and of a reference to each chunk that holds them.
 inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
   constexpr uint64_t kPlaceBytes = 200;
   constexpr uint64_t kElementsPerByte = 8192;
@@ -50,7 +52,8 @@ inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
   return range.size() > most / element ? most : range.size() * element;
 }
 
-// PullResponse with its tensors as buffers, which are those of the store.
+// A PullResponse whose tensors refer to the store's own buffers, so that no
+// values are copied.
 struct PullReply {
   Generation generation;
   proto::JobState state;
@@ -59,7 +62,8 @@ struct PullReply {
   std::vector<TensorPiece> tensors;
 };
 
-// PushPullResponse with its tensors as buffers, which are those of the store.
+// A PushPullResponse whose tensors refer to the store's own buffers, so that no
+// values are copied.
 struct PushPullReply {
   proto::PushPullResponse response;
   std::vector<TensorPiece> tensors;

@@ -37,7 +37,7 @@ PushPullExchange::Output PushPullExchange::OnPushed(
     aborted.response.set_version(pushed->version());
     return Answer(std::move(aborted));
   }
-  // Other verdicts are left to the Contribute or Apply that follows, as without
+  // Other verdicts come from the Contribute or Apply that follows, as without
   // PushPull.
   Output out;
   if (request_.has_application()) {
@@ -142,7 +142,8 @@ std::optional<proto::PullRequest> PushPullExchange::Pull(uint64_t min_version) {
 PushPullExchange::Output PushPullExchange::OnPulled(
     absl::StatusOr<PullReply> pulled) {
   pulled_ = true;
-  // Without values the caller pulls by itself, and gets the error then.
+  // If the answer has no values, the caller pulls by itself, and gets the error
+  // then.
   if (pulled.ok()) {
     reply_.response.set_version(pulled->version.value());
     reply_.response.set_loss_scale(pulled->loss_scale);

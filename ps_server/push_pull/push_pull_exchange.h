@@ -16,8 +16,9 @@ namespace holdfast {
 
 // One call of PushPull at the only ps of a job, from its push to its answer
 // (docs/protocol/life_of_a_step.md, F): decides which messages the shard and
-// the coordinator get, and what the caller is told. They get the messages that
-// a worker would send if it made these calls one by one.
+// the coordinator get, and how the caller is answered. The messages are those
+// that a worker would send if it called Push, Contribute or Apply, and Pull one
+// by one.
 //
 //   Start -- push ------> OnPushed -- contribute --> OnContributed --+
 //     |                    ^  |  \--- pull --------> OnPulled -------+-> answer
@@ -26,9 +27,9 @@ namespace holdfast {
 //                                                     |  \-----------+
 //                                                     +- pull -> OnPulled
 //
-// A deterministic event machine: messages in, messages out. Each outgoing
-// message is answered at most once, by the event named after it; answers to
-// messages that went out together may come in any order.
+// A deterministic event machine: messages in, messages out. The answer to an
+// outgoing message comes in through the method named after the message, at most
+// once. Answers to messages that went out together may come in any order.
 //
 // Thread-compatible.
 // Invariants: there is at most one answer, and no output after it; no
@@ -50,7 +51,7 @@ class PushPullExchange {
 
   explicit PushPullExchange(proto::PushPullRequest request);
 
-  // `tensors`: the tensors of the request.
+  // Begins the exchange. `tensors` are the tensors of the request.
   Output Start(std::vector<TensorPiece> tensors);
   Output OnPushed(const absl::StatusOr<proto::PushResponse>& pushed);
   Output OnContributed(
@@ -61,18 +62,19 @@ class PushPullExchange {
  private:
   proto::ContributeRequest Contribution(uint64_t receipt) const;
   proto::ApplyRequest Application() const;
-  // The pull to send; nothing if the caller has asked for no values, and then
-  // none are awaited.
+  // Returns the pull to send; absent if the caller has asked for no values, in
+  // which case the answer does not wait for any.
   std::optional<proto::PullRequest> Pull(uint64_t min_version);
-  // The answer, once everything it needs is there.
+  // Returns the answer, if everything that it needs is there; otherwise an
+  // empty output.
   Output AnswerWhenComplete();
   Output Answer(absl::StatusOr<PushPullReply> answer);
 
   const proto::PushPullRequest request_;
   bool answered_ = false;
-  // The answer as far as it is known. decided_: it has the decision, or the
-  // reason why there is none yet; pulled_: it has the values, or none will
-  // come.
+  // The part of the answer that is known. decided_ says whether it has the
+  // verdict, or the reason why there is none yet; pulled_, whether it has the
+  // values, or none will come.
   PushPullReply reply_;
   bool decided_ = false;
   bool pulled_ = false;

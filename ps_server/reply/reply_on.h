@@ -10,9 +10,9 @@
 
 namespace holdfast {
 
-// A reply that may be called from any thread, and calls `reply` on `strand`,
-// unless the strand has stopped. `hand`: Strand::Post, or RunOrPost for a reply
-// that is handled quickly.
+// Returns a reply that may be called from any thread. It calls `reply` on
+// `strand`, unless the strand has stopped. `hand` is Strand::Post, or RunOrPost
+// if `reply` takes little time.
 template <typename Response>
 Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply,
                         void (Strand::*hand)(Strand::Task) = &Strand::Post) {

@@ -13,26 +13,29 @@
 namespace holdfast {
 
 // The identity of a caller, from its certificate; nullopt on a server without
-// certificates, which believes what a call says about itself.
+// certificates, which believes what a request says about its sender.
 using Caller = std::optional<Identity>;
 
 // The roles that may call `method` ("/holdfast.proto.Shard/Push"); none if
 // there is no such method.
 //
-// Roles are words: those of an Identity, and "coordinator" for ps task 0, which
-// is a "ps" as well.
+// A role is the JOB of an Identity, or "coordinator" for ps task 0, which has
+// the role "ps" as well.
 std::set<std::string> RolesOf(const std::string& method);
 
-// Errors: PERMISSION_DENIED, naming both, when `caller` may not call `method`;
-// UNAUTHENTICATED when it belongs to a training other than `training`.
+// Checks that `caller` may call `method`.
+// Errors: PERMISSION_DENIED, naming caller and method, when it may not;
+// UNAUTHENTICATED when the caller belongs to a training other than `training`.
 absl::Status CheckAccess(const std::string& training, const Caller& caller,
                          const std::string& method);
 
-// Checks that the caller is the sender that the request names; an operator is a
-// "client", of any index. Errors: PERMISSION_DENIED, naming both.
+// Checks that the caller is the sender that the request names; an operator must
+// be named as a "client", of any index.
+// Errors: PERMISSION_DENIED, naming caller and sender.
 absl::Status CheckSender(const Caller& caller, const proto::Sender& sender);
 
-// The same for a whole request; one without a sender passes.
+// Makes the check of CheckSender for the sender of `request`. A request whose
+// type has no sender passes.
 template <typename Request>
 auto CheckSenderOf(const Caller& caller, const Request& request, int)
     -> decltype(request.sender(), absl::Status()) {

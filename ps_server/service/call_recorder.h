@@ -15,8 +15,9 @@
 namespace holdfast {
 
 // Records the calls that a ps's machines serve, for traces of the whole
-// cluster: rows of pushes, pulls, commits, saves and the like, with a span for
-// each call until it is answered, whether it is parked or being worked on.
+// cluster: there is a row for pushes, one for pulls, for commits, saves and the
+// like, and each call is a span that ends when the call is answered, whether
+// the call was parked or worked on.
 //
 // While nothing is recorded, a call costs one atomic load.
 //
@@ -50,11 +51,12 @@ class CallRecorder {
                   const absl::Status& status);
 
   Tracer* const tracer_;
-  // Indexed by the name of the request's type.
+  // The rows, indexed by the name of the request's type.
   std::map<std::string, Tracer::Track> rows_;
 };
 
-// The same if there may be no recorder.
+// Returns what recorder->Record returns, or `reply` itself if `recorder` is
+// null.
 template <typename Response>
 Reply<Response> Recorded(CallRecorder* recorder,
                          const google::protobuf::Message& request,

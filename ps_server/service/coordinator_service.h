@@ -12,14 +12,14 @@
 namespace holdfast {
 
 // The methods of proto::Coordinator: each well-formed call is passed to
-// `coordinator`, which lives on `strand`. All must outlive the server.
-// `recorder`: records the calls; may be null.
+// `coordinator`, which lives on `strand`. `recorder` records the calls; it may
+// be null. All three must outlive the server.
 RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
                               CallRecorder* recorder);
 
 // The methods of proto::Coordinator on a ps that has no coordinator: every call
-// fails with FAILED_PRECONDITION, which names `here` and `ask` ("/job:ps/task:0
-// at a:2222").
+// fails with FAILED_PRECONDITION. The error names this task, `here`, and the
+// task to call instead, `ask` ("/job:ps/task:0 at a:2222").
 RpcMethods NoCoordinatorMethods(const std::string& here,
                                 const std::string& ask);
 

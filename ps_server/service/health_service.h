@@ -8,9 +8,9 @@
 namespace holdfast {
 
 // The methods of grpc.health.v1.Health, served beside `others`. The services of
-// `others` are SERVING for as long as the server answers, and so is one named
-// after `self`, by which peers check that they have reached the task they meant
-// to.
+// `others` are SERVING for as long as the server answers. So is a service with
+// the name of `self`, by which peers check that they have reached the intended
+// task.
 RpcMethods HealthMethods(const TaskId& self, const RpcMethods& others);
 
 }  // namespace holdfast

@@ -82,7 +82,8 @@ class Listener::Room {
     const absl::Time now = SteadyNow();
     if (unseen_ <= 0 && now >= look_again_) {
       const int64_t open = OpenDescriptors(limit_);
-      // Leaves half of the rest to other threads, which open descriptors, too.
+      // Leaves half of the free descriptors to other threads, which open
+      // descriptors, too.
       unseen_ = (limit_ - open + 1) / 2;
       if (unseen_ <= 0) look_again_ = now + kPause;
     }
@@ -101,7 +102,8 @@ class Listener::Room {
 
  private:
   const int64_t limit_;
-  // Connections that may be taken before descriptors are counted again.
+  // The number of connections that may be accepted before the open descriptors
+  // are counted again.
   int64_t unseen_ = 0;
   absl::Time look_again_ = absl::InfinitePast();
   absl::Time report_ = absl::InfinitePast();

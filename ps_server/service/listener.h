@@ -12,12 +12,13 @@
 
 namespace holdfast {
 
-// Accepts connections, on a thread of its own, for a server that cannot refuse
-// any: gRPC 1.51 stops listening for good once the process has no file
-// descriptor left, which anyone who can connect could bring about.
+// Accepts connections for a gRPC server, on a thread of its own. gRPC 1.51, if
+// it listened itself, would stop listening for good once the process had no
+// file descriptor left, and anyone who can connect could use up the
+// descriptors.
 //
-// The last quarter of the descriptors that the process may have is kept for
-// files, however many connections there are: while fewer are free, new
+// A quarter of the descriptors that the process may have is kept for files,
+// however many connections there are: while fewer descriptors are free, new
 // connections are closed at once.
 //
 // Thread-compatible.
@@ -28,7 +29,7 @@ class Listener {
   // reason.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::string& address);
-  // Stops accepting.
+  // Stops accepting connections.
   ~Listener();
 
   Listener(const Listener&) = delete;
@@ -46,8 +47,8 @@ class Listener {
 
   Listener(int socket, int port);
   void Accept(const std::function<void(int fd)>& take);
-  // These wait for a connection, or a short pause; they return false once the
-  // Listener is being destroyed.
+  // Wait for a connection, or for a short time. Return false once the Listener
+  // is being destroyed.
   bool AwaitConnection();
   bool Pause();
 

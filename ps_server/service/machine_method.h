@@ -18,11 +18,12 @@
 
 namespace holdfast {
 
-// Handles calls with a method of a machine that lives on `strand`. Bytes that
-// do not parse as the request, or break the rules of its proto, get
-// INVALID_ARGUMENT, and requests in another's name PERMISSION_DENIED; neither
-// reach the machine. `hand`: Strand::Post, or RunOrPost for quick methods.
-// `recorder`: records the calls, on the strand; may be null.
+// Returns a handler that passes calls to `method` of `machine`, which lives on
+// `strand`. A request that does not parse, or breaks the rules of its proto, is
+// answered INVALID_ARGUMENT, and a request in the name of another sender
+// PERMISSION_DENIED, without reaching the machine. `hand` is Strand::Post or,
+// for quick methods, Strand::RunOrPost. `recorder` records the calls, on the
+// strand; it may be null.
 template <typename Machine, typename Request, typename Response>
 RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
                          Machine* machine,

@@ -9,18 +9,19 @@ namespace holdfast {
 // What a ps shares with processes of its host (docs/protocol/same_host.md), for
 // monitoring. No decision of the ps depends on it.
 struct NeighborFigures {
-  // Open links.
+  // The number of open links.
   uint64_t links = 0;
-  // Values that clients may read at the moment, and gradients of theirs that
-  // the ps holds; in bytes.
+  // Bytes of the ps's values that clients may read at the moment, and bytes of
+  // clients' gradients that the ps holds at the moment.
   uint64_t lent_now = 0;
   uint64_t borrowed_now = 0;
-  // All values ever lent and all gradients ever borrowed, in bytes.
+  // Bytes of all values ever lent, and bytes of all gradients ever borrowed.
   uint64_t lent = 0;
   uint64_t borrowed = 0;
-  // Refused requests for a link; connections that had no right to one, or broke
-  // its rules; values that could not be lent, so that bytes were sent;
-  // gradients that were not where the message said.
+  // The numbers of requests for a link that were refused; of connections that
+  // had no right to a link, or broke its rules; of values that could not be
+  // lent, so that their bytes were sent; and of gradients that were not where
+  // the message said.
   uint64_t refused_requests = 0;
   uint64_t refused_peers = 0;
   uint64_t refused_loans = 0;

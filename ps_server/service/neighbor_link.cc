@@ -14,7 +14,8 @@
 namespace holdfast {
 namespace {
 
-// A peer's bytes, while something here refers to them.
+// A peer's bytes, and what must be kept for as long as something refers to
+// them.
 struct Borrowed {
   Borrowed(std::shared_ptr<const PeerFile> file,
            std::shared_ptr<LoanTaker> board, LoanId loan, uint64_t bytes,
@@ -141,7 +142,7 @@ absl::Status NeighborLink::ReceiveLocked() {
     if (message.ok() && !message->has_value()) return absl::OkStatus();
     absl::Status status = message.ok() ? Take(**message) : message.status();
     if (status.ok()) continue;
-    // The thread that polls the socket ends the link.
+    // The thread that polls the socket will end the link.
     why_ended_ = status;
     shutdown(socket_->fd(), SHUT_RDWR);
     return status;

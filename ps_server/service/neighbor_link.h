@@ -33,11 +33,11 @@ struct NeighborCounters {
   std::atomic<uint64_t> borrowed_now{0};
   std::atomic<uint64_t> lent{0};
   std::atomic<uint64_t> borrowed{0};
-  // Mapped files of peers.
+  // The number of mapped files of peers.
   std::atomic<size_t> files{0};
 };
 
-// A version of the values, of any generation.
+// Identifies a version of the values by its generation and its number.
 struct LentVersion {
   uint64_t generation = 0;
   uint64_t number = 0;
@@ -47,18 +47,18 @@ struct LentVersion {
   }
 };
 
-// The versions of which something is lent, over any link. Each of them takes
-// memory, which the shard's memory plan bounds.
+// The versions of which values are lent, over any link. Each of these versions
+// takes memory, which the shard's memory plan bounds.
 //
 // Thread-safe.
 class LentVersions {
  public:
-  // Default: unlimited.
+  // Sets the maximum number of versions. By default it is unlimited.
   void set_most(size_t versions) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether Add would return true.
   bool HasRoomFor(const LentVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts a loan of `version`. Returns false if as many other versions are
-  // lent as may be.
+  // Counts a loan of `version`. Returns false, without counting it, if the
+  // maximum number of other versions is lent already.
   bool Add(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
   // Counts that a loan of `version` has been given back.
   void Remove(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -70,8 +70,9 @@ class LentVersions {
   std::map<LentVersion, size_t> loans_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A ps's end of a link: what has passed over its socket, which values are lent
-// over it, and which gradients are read (docs/protocol/same_host.md).
+// A ps's end of a link: receives the peer's files over the link's socket, lends
+// values over the link, and finds the gradients that the peer lends
+// (docs/protocol/same_host.md).
 //
 // Whatever the peer does to its files, its board and the socket affects only
 // what the peer itself gets.
@@ -79,9 +80,10 @@ class LentVersions {
 // Thread-safe. Borrowed buffers may outlive the link.
 class NeighborLink {
  public:
-  // What a peer may send; the link of one that sends more is closed. The limit
-  // for all links together exists because a process may have 65530 mappings by
-  // default.
+  // The maximum number of files of one peer and of all peers together, and the
+  // maximum number of bytes of one peer's files. The link of a peer that sends
+  // more is closed. kMaxFilesOfAll exists because a process may have 65530
+  // mappings by default.
   static constexpr size_t kMaxFiles = 1024;
   static constexpr size_t kMaxFilesOfAll = 16384;
   static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
@@ -98,41 +100,45 @@ class NeighborLink {
   NeighborLink& operator=(const NeighborLink&) = delete;
 
   uint64_t number() const { return number_; }
-  // The task that asked for the link, whose process holds the socket. It may
-  // register again meanwhile, so the link does not belong to an incarnation.
+  // The task that asked for the link, whose process holds the socket. The
+  // process may register again while it has the link, so the link does not
+  // belong to an incarnation.
   const TaskId& peer() const { return peer_; }
-  // For polling only.
+  // The socket's descriptor, for polling only.
   int fd() const { return socket_->fd(); }
 
-  // [H4] Sends the welcome. Errors: UNAVAILABLE when the peer does not take it.
+  // [H4] Sends the kWelcome message. Errors: UNAVAILABLE when the peer does not
+  // receive it.
   absl::Status Welcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Processes what has come over the socket. Errors say why the link has ended,
-  // or must end: UNAVAILABLE when the peer has closed it, INVALID_ARGUMENT for
-  // a message that breaks its rules, RESOURCE_EXHAUSTED when the peer sends too
-  // much.
+  // Processes the messages that have come over the socket. Errors say why the
+  // link has ended, or must end: UNAVAILABLE when the peer has closed the
+  // socket, INVALID_ARGUMENT for a message that breaks its rules,
+  // RESOURCE_EXHAUSTED when the peer sends too much.
   absl::Status Receive() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends `data` of `version`, and keeps it until the peer has returned it or
-  // the link has ended. Returns nullopt if the data cannot be lent and has to
-  // be sent: because it is not in one piece of the arena, the loan is not
-  // offered, the peer does not take the file or has as much as it may have
-  // (`max_lent_bytes`), or as many versions are lent as may be.
+  // Lends `data`, which is part of `version`, and keeps it until the peer has
+  // returned the loan or the link has ended. Returns nullopt if the data must
+  // be sent instead: because it is not in one piece of the arena, the loan is
+  // not offered, the peer does not receive the file, more than `max_lent_bytes`
+  // would be lent to the peer, or too many versions would be lent
+  // (LentVersions).
   std::optional<proto::SharedBytes> Lend(LoanId loan, const Buffer& data,
                                          const LentVersion& version,
                                          uint64_t max_lent_bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Releases what the peer has returned.
+  // Releases the data of loans that the peer has returned.
   void TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The peer's bytes at `place`, which may be read until the last reference to
-  // them is gone, on any thread. They may change at any time.
-  // Errors: INVALID_ARGUMENT when there is no such place; UNAVAILABLE when the
-  // loan is not offered, or the link has ended.
+  // Borrows the peer's bytes at `place`, a range of one of its files. They may
+  // be read, on any thread, until the last reference to them is gone, but the
+  // peer may change them at any time.
+  // Errors: INVALID_ARGUMENT when the peer has no such file or range;
+  // UNAVAILABLE when the loan is not offered, or the link has ended.
   absl::StatusOr<Buffer> Borrow(const proto::SharedBytes& place)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes back all loans of values, and makes no more. Only the first reason is
-  // kept.
+  // Ends the link: takes back all loans of values, and makes no more. If it is
+  // called again, the first `why` is kept.
   void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why the link has ended, and how much was lent and borrowed, for people.
   std::string Summary() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -147,7 +153,7 @@ class NeighborLink {
   absl::Status ReceiveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Take(const LinkMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends the files of the arena that have not been sent.
+  // Sends the peer the files of the arena that it has not been sent.
   absl::Status SendFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t number_;
@@ -168,7 +174,7 @@ class NeighborLink {
   // How many of the arena's files the peer has been sent.
   size_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
-  // Bytes of `lent_`.
+  // The number of bytes of the data in lent_.
   uint64_t lent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lent_ever_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t borrowed_ever_ ABSL_GUARDED_BY(mutex_) = 0;

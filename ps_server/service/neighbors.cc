@@ -48,7 +48,7 @@ bool IsSame(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
-// The bytes, in memory to which no other process can write.
+// A copy of `data`, in memory to which no other process can write.
 Buffer Copy(const Buffer& data) {
   std::string bytes(data.size(), '\0');
   data.CopyTo(bytes.data());
@@ -297,7 +297,8 @@ void Neighbors::Run() {
       if (polled->revents == 0) continue;
       auto link = Greet(&*stranger);
       if (absl::IsUnavailable(link.status())) {
-        // It has closed, like a peer that only checks whether anyone listens.
+        // The peer has closed the connection, like one that only checks whether
+        // anyone listens.
         strangers.erase(stranger);
       } else if (!link.ok()) {
         ++refused_peers_;
@@ -376,7 +377,8 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
       hello.link, peer, std::move(*stranger), std::move(board),
       options_.arena.get(), counters_, versions_);
   {
-    // Before the welcome, because the peer's first message may come at once.
+    // The link is added before the welcome, because the peer's first message
+    // may come at once.
     absl::MutexLock lock(&links_->mutex);
     if (links_->by_number.size() >= kMaxLinks) {
       return absl::ResourceExhaustedError(

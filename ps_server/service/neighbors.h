@@ -31,37 +31,39 @@
 
 namespace holdfast {
 
-// A ps's end of all its links with processes of the same host
-// (docs/protocol/same_host.md): it makes links, lends values over them, and
-// finds the gradients that messages name.
+// All links of a ps with processes of the same host
+// (docs/protocol/same_host.md): makes links, lends values over them, and finds
+// the gradients that messages name.
 //
 // One thread accepts connections and receives their messages; it sleeps
-// otherwise. A connection that has not identified itself yet has no claim:
-// there are at most kMaxStrangers of them, and the oldest makes way.
+// otherwise. A connection that has not identified itself yet is a *stranger*.
+// There are at most kMaxStrangers strangers: if one more comes, the oldest is
+// closed.
 //
 // Thread-safe.
 class Neighbors {
  public:
-  // [H2] How long a secret is valid, and how many there may be.
+  // [H2] How long a secret is valid; and the maximum numbers of secrets, of
+  // secrets of one sender, of links and of strangers.
   static constexpr absl::Duration kSecretLife = absl::Seconds(10);
   static constexpr size_t kMaxSecrets = 1024;
   static constexpr size_t kMaxSecretsOfOne = 4;
   static constexpr size_t kMaxLinks = 1024;
   static constexpr size_t kMaxStrangers = 64;
-  // The maximum number of bytes of encoded elements in one message, as they are
-  // copied.
+  // The maximum number of bytes in one message that Borrow copies, because
+  // their encoding is not EXACT.
   static constexpr uint64_t kMaxCopiedBytes = uint64_t{16} << 20;
 
   struct Options {
     // The ps's name, for the log.
     std::string name;
-    // Where the ps's values are.
+    // The memory in which the ps has its values.
     std::shared_ptr<SharedArena> arena;
     // The directory in which the socket is made.
     std::string directory;
     LinkListener::Directory kind = LinkListener::Directory::kOwn;
-    // Whether everyone who asks for a link has presented a certificate;
-    // otherwise the process that connects must belong to this user.
+    // Whether every caller that requests a link has presented a certificate. If
+    // not, the process that connects must belong to this user.
     bool secure = false;
     // Must outlive this object.
     const Clock* clock = nullptr;
@@ -69,8 +71,9 @@ class Neighbors {
     std::string boot_id;
   };
 
-  // Call it before memory is taken from the arena. Errors: those of
-  // LinkListener::Listen; UNAVAILABLE when there is no descriptor left.
+  // Starts to accept connections. Must be called before memory is taken from
+  // the arena. Errors: those of LinkListener::Listen; UNAVAILABLE when there is
+  // no descriptor left.
   static absl::StatusOr<std::unique_ptr<Neighbors>> Start(Options options);
   // Closes all links.
   ~Neighbors();
@@ -83,22 +86,24 @@ class Neighbors {
   proto::LinkResponse Link(const proto::LinkRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends what `sender` may read in place: for each range with a loan of the
-  // sender's, the piece at the same index, which is of `version`, gets a place
-  // instead of its data if possible.
+  // Lends values to `sender`. `pieces` are parts of `version`, one for each of
+  // `ranges`. If possible, each piece for whose range the sender offers a loan
+  // gets a location in shared memory instead of its data.
   void Lend(const proto::Sender& sender, const LentVersion& version,
             const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
             std::vector<TensorPiece>* pieces);
-  // Replaces each place by its data. EXACT elements stay where they are, and
-  // may change while they are read; others are copied.
-  // Errors: INVALID_ARGUMENT, naming the variable, for a place that is not the
-  // sender's; UNAVAILABLE when its link has ended, or the loan is no longer
-  // offered.
+  // Replaces the location in shared memory that a piece names by the data that
+  // is there. EXACT elements are not copied, and may change while they are
+  // read; elements in other encodings are copied.
+  // Errors: INVALID_ARGUMENT, naming the variable, for a location that is not
+  // in the sender's memory; UNAVAILABLE when the sender's link has ended, or
+  // the loan is no longer offered.
   absl::Status Borrow(const proto::Sender& sender,
                       std::vector<TensorPiece>* pieces);
 
-  // Limits of what is lent, beyond which values are sent: bytes over one link,
-  // and distinct versions over all. Default: unlimited.
+  // Limits how many bytes are lent over one link, and how many versions are
+  // lent over all links; values beyond these limits are sent. By default there
+  // is no limit.
   void set_max_lent(uint64_t bytes_of_link, size_t versions) {
     max_lent_bytes_ = bytes_of_link;
     versions_->set_most(versions);
@@ -107,8 +112,8 @@ class Neighbors {
   NeighborFigures figures() const;
 
  private:
-  // The open links, by number. The arena has them take back loans, for as long
-  // as this object exists.
+  // The open links, by number. The arena calls TakeBack when it needs memory,
+  // for as long as this object exists.
   struct Links {
     std::shared_ptr<NeighborLink> Find(uint64_t number) const
         ABSL_LOCKS_EXCLUDED(mutex);
@@ -118,7 +123,7 @@ class Neighbors {
     std::map<uint64_t, std::shared_ptr<NeighborLink>> by_number
         ABSL_GUARDED_BY(mutex);
   };
-  // A link that was asked for and is not made yet.
+  // A link that was requested and is not made yet.
   struct Pending {
     uint64_t number = 0;
     TaskId peer;

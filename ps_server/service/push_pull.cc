@@ -27,7 +27,7 @@ class PushPullCall : public std::enable_shared_from_this<PushPullCall> {
         reply_(std::move(reply)),
         exchange_(std::move(request)) {}
 
-  // On the shard's strand.
+  // Called on the shard's strand.
   void Start(std::vector<TensorPiece> tensors) ABSL_LOCKS_EXCLUDED(mutex_) {
     Tell(&PushPullExchange::Start, std::move(tensors));
   }

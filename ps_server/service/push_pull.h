@@ -16,8 +16,8 @@
 
 namespace holdfast {
 
-// The machines of a ps, each with its strand. The coordinator is among them
-// only if the job has no other ps.
+// The machines of a ps, each with its strand. The coordinator is null unless
+// this is the job's only ps.
 struct Machines {
   Shard* shard = nullptr;
   Strand* shard_strand = nullptr;
@@ -25,12 +25,12 @@ struct Machines {
   Strand* coordinator_strand = nullptr;
   // Records the shard's calls. May be null.
   CallRecorder* recorder = nullptr;
-  // Null: this ps shares no memory with others.
+  // Null if this ps shares no memory with other processes.
   Neighbors* neighbors = nullptr;
 };
 
-// Runs a PushPullExchange between the machines. `tensors`: the tensors of
-// `request`. The reply may come on any thread.
+// Answers `request` by a PushPullExchange between the machines. `tensors` are
+// the tensors of `request`. The reply may come on any thread.
 void PushPull(const Machines& machines, proto::PushPullRequest request,
               std::vector<TensorPiece> tensors, Reply<PushPullReply> reply);
 

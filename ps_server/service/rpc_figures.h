@@ -10,15 +10,16 @@
 
 namespace holdfast {
 
-// The calls of one method whose messages were read and that have been answered.
+// Figures of one method's calls. Calls are counted when they have been
+// answered, if their messages were read.
 struct MethodFigures {
   uint64_t calls = 0;
   // The calls that were answered with an error.
   uint64_t failed = 0;
-  // The time from the arrival of each call's message until its answer was
-  // given: work, waits for a strand, and time parked.
+  // The sum, over the calls, of the time from the arrival of the message until
+  // the answer was given: work, waits for a strand, and time parked.
   absl::Duration total_time;
-  // The part of that time for which its handler occupied a thread that serves
+  // The part of total_time in which handlers occupied a thread that serves
   // calls.
   absl::Duration handler_time;
 };

@@ -35,7 +35,7 @@ absl::Status Stopping() {
 
 }  // namespace
 
-// One call, from before it comes until gRPC has sent its answer. Its events
+// One call, from the wait for it until gRPC has sent its answer. Its events
 // happen one after the other; only the answer may come from any thread.
 //
 // It is owned by gRPC while gRPC has its tag (self_), by calls_ until it is
@@ -291,7 +291,7 @@ absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
   // Allows clients to ping connections on which their calls are parked.
   argument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
            kKeepaliveTime / 2);
-  // Finds clients that have vanished, in the same way.
+  // Makes the server find clients that have vanished, by pings of its own.
   argument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime);
   argument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout);
   builder_.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
@@ -397,8 +397,9 @@ void RpcServer::Shutdown(absl::Duration patience) {
   listener_.reset();
   server_->Shutdown(GrpcDeadline(SteadyNow() + kLastWords));
   // A call that has arrived may still wait in the queue, and any request to
-  // gRPC on its behalf after the queue is closed would end the process.
-  // Handlers that still run have been answered for, and are waited for.
+  // gRPC on its behalf after the queue is closed would end the process. The
+  // calls of handlers that still run have been answered, but the handlers must
+  // return.
   absl::MutexLock lock(&mutex_);
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return num_calls_ == 0;

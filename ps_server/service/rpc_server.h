@@ -34,30 +34,29 @@
 
 namespace holdfast {
 
-// Handles a call of a unary method, from the bytes of its request. The caller
-// is allowed to make the call, but perhaps not in the name of the request's
-// sender. The answer may be given from any thread, and long after the caller
-// has gone; a reply that is destroyed unused answers UNAVAILABLE. The handler
-// is called by a thread that serves all calls, so it must not block or work for
-// long.
+// Handles a call of a unary method, from the bytes of its request. The server
+// has checked that the caller may call the method, but not that the caller is
+// the request's sender. The answer may be given from any thread, and long after
+// the caller has gone; a reply that is destroyed unused answers UNAVAILABLE.
+// The handler is called by a thread that serves all calls, so it must not block
+// or work for long.
 using RpcHandler = std::function<void(const Caller&, grpc::ByteBuffer request,
                                       Reply<grpc::ByteBuffer>)>;
 
 // Indexed by full name, such as "/holdfast.proto.Shard/Push".
 using RpcMethods = std::map<std::string, RpcHandler>;
 
-// What one peer may use of a server. The owner of a certificate is one peer,
-// over however many connections; without certificates, each connection is a
-// peer.
+// What one peer may use of a server. All connections of the owner of one
+// certificate are one peer; without certificates, each connection is a peer.
 struct RpcLimits {
-  // Calls in progress. A client that reads and pushes has about ten; calls
-  // beyond the limit are answered RESOURCE_EXHAUSTED.
+  // The maximum number of calls in progress. A client that reads and pushes has
+  // about ten; calls beyond the limit are answered RESOURCE_EXHAUSTED.
   int calls = 4096;
-  // Calls in progress whose message has not arrived completely; each may take
-  // kMaxMessageBytes.
+  // The maximum number of calls in progress whose message has not arrived
+  // completely; each may take kMaxMessageBytes of memory.
   int unread = 256;
-  // How long a message may take to arrive, and a connection to be made, before
-  // they are given up.
+  // How long a message may take to arrive, and how long a connection may take
+  // to be made, before the server gives it up.
   absl::Duration read_timeout = absl::Seconds(60);
   absl::Duration handshake_timeout = absl::Seconds(10);
   // How long a connection may have no call before it is closed.
@@ -71,14 +70,15 @@ struct RpcLimits {
 class RpcServer {
  public:
   RpcServer();
-  // Shuts down without patience. No call made through queue() may be in
-  // progress.
+  // Shuts down at once, ending the calls in progress. No call made through
+  // queue() may be in progress.
   ~RpcServer();
 
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // Polled from Start until this object is destroyed.
+  // The queue of the server's calls. It is polled from Start until this object
+  // is destroyed.
   CallQueue* queue() { return queue_.get(); }
 
   struct Options {
@@ -88,8 +88,8 @@ class RpcServer {
     // If secure, each call comes from a peer that has presented a certificate
     // and may make the call (ps_server/service/access.h).
     Credentials credentials;
-    // How many handlers may be slow at a time before others wait. CallQueue
-    // says what more than one thread costs under load.
+    // How many handlers may be slow at the same time before other calls wait.
+    // CallQueue says what more than one thread costs under load.
     int threads = 1;
     RpcLimits limits;
   };
@@ -99,12 +99,12 @@ class RpcServer {
   absl::Status Start(const Options& options, RpcMethods methods, int* port);
 
   // The figures of all methods. They are read one by one while calls are
-  // served, so those of one call may be seen in part.
+  // served, so some may include a call that others do not include yet.
   RpcFigures figures() const;
 
-  // Refuses new calls, gives those in progress up to `patience`, and then ends
-  // them, all with UNAVAILABLE. Returns once no handler is running. May be
-  // repeated.
+  // Refuses new calls. Waits up to `patience` for the calls in progress, and
+  // then ends them. Refused and ended calls are answered UNAVAILABLE. Returns
+  // once no handler is running. May be called repeatedly.
   void Shutdown(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -39,13 +39,14 @@ PushPart ToPushPart(proto::PushRequest request,
   return part;
 }
 
-// The ranges of a call that may be lent, and to which task.
+// The ranges of a call whose values may be lent, and the task to which they may
+// be lent.
 struct Loans {
   proto::Sender sender;
   google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
 };
 
-// Returns null if none may be lent.
+// Returns the loans that `request` offers; null if nothing may be lent.
 template <typename Request>
 std::unique_ptr<const Loans> LoansOf(const Request& request) {
   for (const proto::ReadRange& range : request.ranges()) {
@@ -144,8 +145,9 @@ absl::Status Decode(const Caller& caller, const grpc::ByteBuffer& bytes,
   return valid.ok() ? ValidateMessage(*request) : valid;
 }
 
-// Replaces the places that tensors name by their bytes. Errors: those of
-// Neighbors::Borrow; INVALID_ARGUMENT for a tensor with bytes and a place.
+// Replaces the locations in shared memory that tensors name by the bytes there.
+// Errors: those of Neighbors::Borrow; INVALID_ARGUMENT for a tensor that has
+// both bytes and a location.
 absl::Status Borrow(const Machines& machines, const proto::Sender& sender,
                     std::vector<TensorPiece>* tensors) {
   bool any = false;
@@ -291,8 +293,8 @@ std::string FullName(const std::string& method) {
 
 RpcMethods ShardMethods(const Machines& machines, const std::string& no_links) {
   RpcMethods methods;
-  // Their tensors stay in the memory in which they came, and are sent from
-  // where they are.
+  // The tensors of these methods stay in the memory in which they came, and are
+  // sent from where they are.
   const auto add_with_tensors = [&](const char* name, auto handle) {
     methods[FullName(name)] = [machines, handle](
                                   const Caller& caller, grpc::ByteBuffer bytes,

@@ -10,8 +10,8 @@
 namespace holdfast {
 
 // The methods of proto::Shard: each well-formed call is passed to the shard.
-// The machines must outlive the server. `no_links`: why there are no neighbors
-// among them, if there are none.
+// The machines must outlive the server. `no_links` says why machines.neighbors
+// is null, if it is.
 RpcMethods ShardMethods(const Machines& machines, const std::string& no_links);
 
 }  // namespace holdfast

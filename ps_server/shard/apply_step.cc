@@ -8,11 +8,13 @@
 namespace holdfast {
 namespace {
 
-// Elements that are decoded at a time: they stay in a near cache.
+// The number of elements that are decoded at a time: few enough to stay in a
+// near cache.
 using Decoded = std::array<float, 2048>;
 
-// Elements of a slice that a thread works on at a time: few enough that all
-// threads end together, but enough that starting each piece costs nothing.
+// The number of elements of a slice that a thread works on at a time: few
+// enough that all threads end together, but enough that starting each piece
+// costs nothing.
 constexpr size_t kPiece = size_t{1} << 16;
 static_assert(kChunkElements % kPiece == 0);
 
@@ -37,8 +39,8 @@ class GradientReader {
     Enter(0);
   }
 
-  // Returns the next elements, at least one and at most `most`, which must
-  // exist: where they are, or else in `scratch`.
+  // Returns at least one and at most `most` of the next elements, which must
+  // exist: in place if they need no decoding, otherwise decoded into `scratch`.
   FloatReader::Run Next(size_t most, Decoded& scratch) {
     PassWhole();
     const EncodedElements& piece = (*pieces_)[piece_];
@@ -163,8 +165,8 @@ class Update {
 
     const size_t num_gradients = sum_.terms.size();
     GradientReader* const readers = &readers_[index * num_gradients];
-    // The next contiguous elements of each gradient. The shortest of them
-    // determines how many are worked on at a time.
+    // The next contiguous elements of each gradient. The gradient with the
+    // fewest determines how many are worked on at a time.
     std::vector<FloatReader::Run> runs(num_gradients, {nullptr, 0});
     const std::unique_ptr<Decoded[]> decoded(new Decoded[num_gradients]);
     std::vector<Optimizer::Gradient> gradients(num_gradients);

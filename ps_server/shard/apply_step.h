@@ -15,20 +15,20 @@
 
 namespace holdfast {
 
-// A gradient that counts.
+// One of the gradients that make up a step.
 struct WeightedGradient {
   float weight = 0;
-  // Indexed by slice of the store: its pieces from front to back; none for
-  // slices that are not trainable.
+  // Indexed by slice of the store: the pieces of the slice's gradient, from
+  // front to back. Empty for slices that are not trainable.
   std::vector<std::vector<EncodedElements>> by_slice;
-  // Used instead of the weight for variables with a moving average.
+  // Replaces `weight` for variables with a moving average.
   float share = 0;
 };
 
 // The gradients that make up a step.
 struct GradientSum {
   std::vector<WeightedGradient> terms;
-  // Above 0 and finite.
+  // The divisor of the sum by weights; above 0 and finite.
   float weight_divisor = 1;
   // The divisor of the sum by shares; above 0 and finite.
   float share_divisor = 1;
@@ -49,13 +49,13 @@ struct ApplyOptions {
 //   g = (w_0 g_0 + w_1 g_1 + ...) / d   (float32, added in the order of terms,
 //                                        w the weights and d their divisor)
 //
-// and then applies the optimizer's rule, in one pass over memory, reading the
-// gradients where they are. A variable with a moving average has its own rule,
-// uses shares and their divisor instead of weights, and is not clipped. The
-// bits do not depend on threads or on the SIMD level. `scalars` and
-// `optimizers` are indexed by the optimizer that StoredSlice::variable names.
-// `sum` has at least one term, each of which covers every trainable slice.
-// Cannot fail.
+// and then applies the optimizer's rule, in one pass over memory. Gradients are
+// read from the buffers in which they were received. A variable with a moving
+// average has its own rule, with shares and their divisor instead of weights;
+// its gradient is not clipped. The bits do not depend on threads or on the SIMD
+// level. `scalars` and `optimizers` are indexed by the optimizer that
+// StoredSlice::variable names. `sum` has at least one term, each of which
+// covers every trainable slice. Cannot fail.
 void ApplyStep(const GradientSum& sum,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,

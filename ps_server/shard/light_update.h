@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which messages to a shard take less time than waking another thread, so that
-// the thread that brings them may process them (Strand::RunOrPost).
+// Decides which messages to a shard take less time than waking another thread,
+// so that the thread that received them may process them itself
+// (Strand::RunOrPost).
 #ifndef HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 #define HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 
@@ -11,19 +12,20 @@
 
 namespace holdfast {
 
-// Bytes of gradients that can be applied in less time than it takes to wake
-// another thread. A larger update would occupy a thread that serves calls.
+// The most bytes of gradients that can be applied in less time than it takes to
+// wake another thread. A larger update would occupy a thread that serves calls.
 inline constexpr int64_t kLightUpdateBytes = 128 << 10;
 
-// `gradient_bytes`: the size of the tensors that came with `request`.
+// Whether `request`, which brings `gradient_bytes` of tensors, takes less time
+// than waking another thread.
 inline bool IsLightUpdate(const proto::PushPullRequest& request,
                           int64_t gradient_bytes) {
   // A contribution is only stored; an asynchronous push is applied at once.
   return request.has_contribution() || gradient_bytes <= kLightUpdateBytes;
 }
 
-// The same for the coordinator's messages to the shard of `ps`, which must be
-// passed in the order in which they are sent.
+// Decides the same for the coordinator's messages to the shard of `ps`. All
+// messages must be passed, in the order in which they are sent.
 class LightUpdates {
  public:
   explicit LightUpdates(uint32_t ps) : ps_(ps) {}
@@ -49,7 +51,7 @@ class LightUpdates {
   const uint32_t ps_;
   // Size of the values that the shard holds.
   uint64_t value_bytes_ = 0;
-  // If so, its steps may have any number of rows.
+  // Whether the job has tables. If so, a step may have any number of rows.
   bool has_tables_ = false;
 };
 

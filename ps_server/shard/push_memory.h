@@ -12,14 +12,15 @@
 
 namespace holdfast {
 
-// Accounts for the memory of the pushes that a shard holds, and says for which
-// further pushes there is room.
+// Accounts for the memory of the pushes that a shard holds, and decides whether
+// there is room for a further push.
 //
-// Room is given to whole pushes, before their first part. Each worker has
-// places of its own, and all workers share some more. The owner says which
-// pushes may take a worker's own places, so that a push for which others may
-// have to wait is never refused because of theirs. The number of places follows
-// from the memory limit (ps_server/protocol/memory_plan.h).
+// Room is given to a whole push, when its first part arrives. A place is room
+// for one push. Each worker has places of its own, and all workers share some
+// more. The owner decides which pushes may take a worker's own places, so that
+// a push that other workers may have to wait for is never refused because of
+// their pushes. The number of places follows from the memory limit
+// (ps_server/protocol/memory_plan.h).
 //
 // Thread-compatible. Invariants: at most Options::reserved_per_worker pushes of
 // a worker are in its own places, and at most Options::max_per_worker are held
@@ -28,29 +29,32 @@ namespace holdfast {
 class PushMemory {
  public:
   struct Options {
-    // Pushes of one worker. Each costs at most a copy of the trainable slices.
+    // The maximum number of pushes held of one worker. Each takes at most as
+    // much memory as the trainable slices.
     size_t max_per_worker = 1;
-    // How many of them are the worker's own places. Pushes that are not
-    // reserved may take only the rest.
+    // The number of places that each worker has of its own. Only reserved
+    // pushes may take them.
     size_t reserved_per_worker = 1;
-    // Places that all workers share, in addition to their own.
+    // The number of places that all workers share, in addition to their own.
     size_t max_extra = 0;
   };
 
   PushMemory() = default;
   explicit PushMemory(const Options& options) : options_(options) {}
 
-  // `reserved`: the push may take one of its worker's own places.
+  // Checks that there is room for `push`. `reserved` says whether it may take
+  // one of its worker's own places.
   // Errors: RESOURCE_EXHAUSTED when there is no room for it.
   absl::Status CheckRoom(const PushId& push, bool reserved) const;
-  // Adds a push, for which there must be room.
+  // Adds a push of `worker`, for which there must be room.
   void Take(const TaskId& worker, bool reserved);
-  // Counts bytes that parts of held pushes bring; negative when they go.
+  // Adds to bytes() the memory that the parts of held pushes take; negative
+  // when it is released.
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
-  // From now on, a held push of the worker may take one of the worker's own
-  // places.
+  // Makes one of the worker's held pushes, which was not reserved, a reserved
+  // one.
   void Reserve(const TaskId& worker);
-  // Removes a held push, whose bytes have been subtracted.
+  // Removes a held push, whose bytes must have been subtracted by AddBytes.
   void Release(const TaskId& worker, bool reserved);
 
   int64_t bytes() const { return bytes_; }
@@ -59,7 +63,8 @@ class PushMemory {
  private:
   struct Held {
     size_t pushes = 0;
-    // How many of them may take the worker's own places.
+    // How many of these pushes are reserved: they may take the worker's own
+    // places.
     size_t reserved = 0;
   };
 

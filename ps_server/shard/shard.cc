@@ -199,7 +199,7 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
 }
 
 absl::Status Shard::CheckRoom(StagedPart* part) {
-  // There is room for rows that were acknowledged.
+  // Room was found for this part when it was first acknowledged.
   if (part->rows.empty() || staged_.Has(*part)) return absl::OkStatus();
   const auto check = [&] {
     std::vector<int64_t> absent = staged_.absent_rows();
@@ -276,8 +276,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     if (!fits.ok()) return refuse(fits);
     return reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
   }
-  // What counts in an asynchronous push is not its worker's decision: see
-  // ApplyNext.
+  // The mark that an asynchronous push carries is ignored: see ApplyNext.
   if (!asynchronous()) {
     ledger_.AckThrough(
         id.from,
@@ -405,7 +404,7 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
                        "BFLOAT16, not as encoding ",
                        static_cast<int>(range.encoding())));
     }
-    // What surrounds the values counts too: a range may be empty.
+    // The encoding around the values counts too, because a range may be empty.
     bytes += ValueBytes(range, kMaxPullBytes + 1) + sizeof(TensorPiece) +
              variable.name().size() + sizeof(int64_t) * variable.shape_size();
     if (bytes > kMaxPullBytes) return too_much();
@@ -507,7 +506,7 @@ void Shard::AnswerReached() {
 void Shard::Answer(std::vector<ParkedPulls::Call> pulls) {
   for (auto& pull : pulls) {
     if (pull.request.sender().generation() != generation_.value()) {
-      // An earlier reply began another generation.
+      // A reply to an earlier pull has begun another generation.
       pull.reply(CheckGeneration(pull.request.sender()));
     } else if (version().value() >= pull.key &&
                state_.phase() != proto::FAILED) {
@@ -661,7 +660,7 @@ void Shard::End(const proto::EndRequest& request,
   std::vector<ParkedRestores::Call> restores;
   if (!ended()) {
     if (request.sender().generation() > generation_.value()) {
-      // The state here is not the one with which the job ended.
+      // The state of this shard is not the state with which the job ended.
       Begin(Generation(request.sender().generation()));
     }
     state_ = request.state();

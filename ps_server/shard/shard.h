@@ -51,11 +51,11 @@ namespace holdfast {
 // docs/protocol/asynchronous.md, steps A2, A3 and A5, and in
 // docs/protocol/recovery.md, G4, G6 and C2 to C4.
 //
-// It begins in generation 0, which stands for none. A call of an older
-// generation gets the verdict ABORTED, or that status; a call of a newer
-// generation, or one that comes before the shard has its state, gets
-// UNAVAILABLE [R1, R2]. So does a call in the coordinator's name that does not
-// name this life [P5].
+// A shard begins in generation 0, which stands for none. A call of a generation
+// older than the shard's gets the verdict ABORTED or, if it is not about a
+// push, the status ABORTED. A call of a newer generation, or one that comes
+// before the shard has its state, gets the status UNAVAILABLE [R1, R2]. So does
+// a call in the coordinator's name that does not carry this shard's nonce [P5].
 //
 // Thread-compatible: its owner calls it from one thread at a time. A reply may
 // be called from inside any method.
@@ -75,23 +75,26 @@ class Shard {
     // Threads that help with updates of large variables, and with steps and
     // reads of many rows; must outlive the shard. May be null.
     ThreadPool* update_threads = nullptr;
-    // Memory for values, which processes of this host may read in place; must
-    // outlive the shard and all values. Null: private memory.
+    // Shared memory in which values are stored, so that processes of this host
+    // may read them in place; must outlive the shard and all values. If null,
+    // values are stored in private memory.
     SharedArena* arena = nullptr;
-    // Called with limits on lending values, before anyone can read them: the
-    // bytes of a version, and how many versions. May be empty.
+    // Called each time that the shard has a new state, before any values can be
+    // read, with the limits on lending values: the size of one version in
+    // bytes, and the number of versions. May be empty.
     std::function<void(uint64_t value_bytes, size_t max_versions)> on_values;
   };
 
-  // `clock` and `disk` must outlive the shard; replies of `disk` must come to
-  // the shard as calls of their own, or from inside the call to `disk`. Null
-  // `disk`: this ps has no checkpoint directory.
+  // `clock` and `disk` must outlive the shard. `disk` must be null if this ps
+  // has no checkpoint directory. Replies from `disk` must come on the owner's
+  // thread, like calls, or from inside the call to `disk`.
   Shard(const Options& options, const Clock* clock, ShardDisk* disk);
 
-  // [G4] Answered when the shard has its state; a failed call may be repeated.
-  // Errors: also INVALID_ARGUMENT for an invalid declaration;
-  // RESOURCE_EXHAUSTED when it needs more than the memory limit; ABORTED when a
-  // newer generation has begun meanwhile.
+  // [G4] Begins a generation, and parks the call until the shard has its state,
+  // or `wait_ms` has passed; a failed call may be repeated. Errors: also
+  // INVALID_ARGUMENT for an invalid declaration; RESOURCE_EXHAUSTED when it
+  // needs more than the memory limit; ABORTED when a newer generation has begun
+  // meanwhile.
   void Restore(const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply);
 
@@ -113,23 +116,24 @@ class Shard {
   void Unpin(const proto::UnpinRequest& request,
              Reply<proto::UnpinResponse> reply);
 
-  // Errors: INTERNAL for a step ahead of this shard, or a push that is not
-  // completely here: the coordinator never sends these [P1].
+  // Errors: INTERNAL for a step after the shard's version, or for a push that
+  // is not completely here. The coordinator never asks for either [P1].
   void Commit(const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply);
 
   void Fence(const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply);
-  // Errors: INTERNAL for a push that is not completely here, or not next in its
-  // order: the coordinator never sends these.
+  // Errors: INTERNAL for a push that is not completely here, or that is not the
+  // next one of its worker. The coordinator never asks for either.
   void Resolve(const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply);
 
-  // Errors: INTERNAL when the job is synchronous: nothing is applied there.
+  // Errors: INTERNAL when the job is synchronous, because no push is applied
+  // there by itself.
   void Hold(const proto::HoldRequest& request,
             Reply<proto::HoldResponse> reply);
   // Errors: INTERNAL when the pushes that `request` lists as applied do not
-  // make the version that it names: the coordinator never sends this.
+  // make the version that it names, which the coordinator never asks for.
   // FAILED_PRECONDITION without a disk; UNAVAILABLE while an earlier share is
   // being written, because memory is kept for only one.
   void Save(const proto::SaveRequest& request,
@@ -138,17 +142,18 @@ class Shard {
   void AwaitSaved(const proto::AwaitSavedRequest& request,
                   Reply<proto::AwaitSavedResponse> reply);
 
-  // From then on nothing is staged, committed, applied, saved, pinned or
-  // parked. A pull is answered with the job's state and, if that is DONE, with
-  // the values that are here; any other call is ABORTED, with the reason.
+  // Ends the job at this shard: from then on nothing is staged, committed,
+  // applied, saved, pinned or parked. A pull is answered with the job's state
+  // and, if the phase is DONE, with the newest values of this shard. Any other
+  // call gets ABORTED, with the reason.
   void End(const proto::EndRequest& request, Reply<proto::EndResponse> reply);
 
-  // Answers parked calls whose time is up, and drops expired pins. Call it
-  // about ten times a second.
+  // Answers parked calls that have reached their deadlines, and drops expired
+  // pins. Call it about ten times a second.
   void Tick();
 
-  // Phase STARTING until there is state, then TRAINING; after End the phase
-  // that it gave.
+  // The phase is STARTING until the shard has its state, and TRAINING from then
+  // on; after End it is the phase that End gave.
   const proto::JobState& state() const { return state_; }
   Generation generation() const { return generation_; }
   // The declaration of the newest generation; empty before there is one.
@@ -156,28 +161,30 @@ class Shard {
   GlobalStep version() const;
   // Bytes of staged pushes.
   int64_t staged_bytes() const { return staged_.bytes(); }
-  // Figures for monitoring; takes less than a microsecond, and another for each
-  // table.
+  // Returns figures for monitoring. Takes less than a microsecond, and up to
+  // one more for each table.
   ShardFigures figures() const;
   // The number of verdicts remembered.
   size_t verdicts_kept() const { return ledger_.size(); }
 
  private:
-  // Keyed by the version that they wait for.
+  // Pulls, keyed by the version that each waits for.
   using ParkedPulls = ParkedCalls<uint64_t, PullReply, proto::PullRequest>;
   using ParkedApplies =
       ParkedCalls<PushId, proto::ApplyResponse, proto::ApplyRequest>;
   using ParkedAwaits = ParkedCalls<std::monostate, proto::AwaitSavedResponse>;
   using ParkedRestores = ParkedCalls<std::monostate, proto::RestoreResponse>;
-  // The last share of a checkpoint that was taken; none in a new generation.
+  // The share of a checkpoint that was taken last. `number` is 0 if none was
+  // taken in this generation.
   struct Share {
     uint64_t number = 0;
-    // Absent while it is being written.
+    // How writing the share ended. Absent while the share is being written.
     std::optional<absl::StatusOr<proto::DataFile>> outcome;
   };
   static constexpr size_t kMaxParkedAwaits = 1024;
   static constexpr size_t kMaxParkedRestores = 1024;
-  // The incarnations up to which a task's lives are fenced, and resolved.
+  // The lives of a task up to the incarnation `through` are fenced; those up to
+  // `resolved_through` are also resolved (Resolve).
   struct Fenced {
     Incarnation through;
     Incarnation resolved_through;
@@ -200,14 +207,15 @@ class Shard {
   // Adds the bytes of `tensors` to `bytes`.
   static void Count(const std::vector<TensorPiece>& tensors,
                     ShardFigures::Bytes* bytes);
-  // Whether the sender's generation is over.
+  // Whether the sender's generation is older than the shard's.
   bool IsOver(const proto::Sender& sender) const {
     return sender.generation() < generation_.value();
   }
-  // Checks that a call is of the shard's generation, and that the generation
-  // has its state or has ended. Errors: ABORTED, UNAVAILABLE.
+  // Checks that a call names the shard's generation, and that the shard has its
+  // state or the job has ended. Errors: ABORTED for an older generation;
+  // UNAVAILABLE otherwise.
   absl::Status CheckGeneration(const proto::Sender& sender) const;
-  // The same for a call that is ABORTED when the job has ended.
+  // The same, and that the job has not ended. Errors: ABORTED also if it has.
   absl::Status CheckRunning(const proto::Sender& sender) const;
   absl::Status CheckIsCoordinator(const proto::Sender& sender) const;
   // Both CheckIsCoordinator and CheckRunning.
@@ -217,11 +225,11 @@ class Shard {
 
   // Generations and checkpoints (shard_checkpoint.cc).
   absl::Status CheckRestore(const proto::RestoreRequest& request) const;
-  // Releases all that belongs to the previous generation, and answers its
-  // parked calls that it is over.
+  // Begins `generation`: releases everything that belongs to the previous one,
+  // and answers its parked calls with ABORTED.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<ShardState> loaded);
-  // Called when the generation has its state.
+  // Makes `store` the state of the generation, which is then complete.
   void OnRestored(std::unique_ptr<DenseStore> store);
   // The answer for a load that failed with `why`.
   absl::Status LoadError(const absl::Status& why);
@@ -233,20 +241,21 @@ class Shard {
   void AnswerAwaits(const absl::StatusOr<proto::AwaitSavedResponse>& answer);
   void AnswerLateRestores(absl::Time now);
 
-  // Returns `part` as it is staged, if its tensors fit the declaration.
+  // Returns `part` in the form in which it is staged. Errors: INVALID_ARGUMENT
+  // if its tensors do not fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
-  // Checks that there is room for its rows beside those of the pushes that are
-  // here. Looks up which of them exist if that matters.
+  // Checks that the tables have room for the rows of `part`, in addition to
+  // those of the pushes that are staged. If there is room only because some of
+  // these rows exist already, looks up which ones do.
   absl::Status CheckRoom(StagedPart* part);
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
   proto::PushResponse PushAnswer(proto::Verdict verdict) const;
   proto::ApplyResponse ApplyAnswer(proto::Verdict verdict) const;
-  // The answer for a push that was applied here, and is remembered.
+  // The answer for a push that was applied here, from the ledger.
   proto::ApplyResponse AppliedAnswer(const PushId& push) const;
   // The answer for a push that waits for an earlier one of its worker.
   proto::ApplyResponse NotYetAnswer(const WorkerLife& from) const;
-  // Checks a push or its application, as far as that depends on the sender
-  // alone.
+  // Checks that the sender of a push or of an Apply may push at all.
   absl::Status CheckMayPush(const WorkerLife& from) const;
   // Errors: FAILED_PRECONDITION, with the sequence that is expected, for a push
   // that is further ahead than its worker can be.
@@ -255,9 +264,9 @@ class Shard {
   // anything, that every other shard holds it [A3].
   absl::Status CheckReceipts(const proto::ApplyRequest& request,
                              const PushId& push) const;
-  // Whether pushes bring this shard anything. If not, its values are the same
-  // at all versions, it keeps nothing of any push, and workers need not send it
-  // any.
+  // Whether this shard holds anything trainable. If not, its values are the
+  // same at all versions, it keeps nothing of any push, and workers need not
+  // send it any part.
   bool receives() const { return receipts_->receives(options_.index); }
   absl::Status CheckScalars(
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars)
@@ -267,48 +276,53 @@ class Shard {
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
   }
-  // Publishes the next version: this one with `sum` applied, which has no term
-  // of weight 0.
+  // Publishes the next version: the newest one with `sum` applied. `sum` must
+  // have no term of weight 0.
   void PublishNext(
       const StepSum& sum,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
-  // Applies the next push of its worker. `decision` lacks only the staleness.
-  // Errors: INTERNAL when the push is not completely here.
+  // Applies `push`, which must be the next one of its worker, and records
+  // `decision`, which lacks only the staleness. Errors: INTERNAL when the push
+  // is not completely here.
   absl::Status ApplyNext(
       const PushId& push, Decision decision,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
-  // Applies the pushes of `applied` that are not applied here yet, in its
-  // order.
-  // Errors: INTERNAL when one is not completely here, or not next in its order.
+  // Applies the pushes in `applied` that are not applied here yet, in the given
+  // order. Errors: INTERNAL when one is not completely here, or is not the next
+  // one of its worker.
   absl::Status ApplyMissing(
       const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied);
-  // Adds those of a life's applied pushes that are kept.
+  // Appends to `*applied` the applied pushes of `life` that the ledger still
+  // keeps.
   void AddKept(
       const WorkerLife& life,
       google::protobuf::RepeatedPtrField<proto::AppliedPush>* applied) const;
   bool IsResolved(const WorkerLife& life) const;
-  // Applies the push, answers what became of it, or parks the call.
+  // Applies the push, or answers with its verdict if it is decided, or parks
+  // the call until it can be decided.
   void ApplyOrPark(const proto::ApplyRequest& request,
                    Reply<proto::ApplyResponse> reply);
-  // Tries the parked applications of a life again, as far as they can be
-  // decided.
+  // Tries the parked Apply calls of a life again, in order, until one cannot be
+  // decided yet.
   void RetryApplies(const WorkerLife& from);
-  // Adds a push that counts.
+  // Adds a push that counts to `*sum`, with its weight and share.
   static void AddTo(StepSum* sum, StagedPushes::Whole whole, float weight,
                     float share);
-  // One of the pins of `version`; null if it is not pinned.
+  // Returns one of the pins of `version`; null if that version is not pinned.
   const Pinned* FindPin(GlobalStep version) const;
   std::shared_ptr<const StoreVersion> FindVersion(GlobalStep version) const;
   PullReply PullAnswer() const;
-  // The slices that are read, by range; unspecified for a range of rows.
-  // Errors: NOT_FOUND or INVALID_ARGUMENT for a range that cannot be read.
+  // Returns, for each range of the request, the index of the slice that it
+  // reads; unspecified for a range of rows. Errors: NOT_FOUND or
+  // INVALID_ARGUMENT for a range that cannot be read.
   absl::StatusOr<std::vector<size_t>> FindRanges(
       const proto::PullRequest& request) const;
   absl::StatusOr<PullReply> Read(const proto::PullRequest& request,
                                  const StoreVersion& version);
-  // Answers `pulls` in the current state.
+  // Answers `pulls` according to the current state.
   void Answer(std::vector<ParkedPulls::Call> pulls);
-  // Answers parked pulls that wait for no more than the shard's version.
+  // Answers the parked pulls that wait for the shard's version or an earlier
+  // one.
   void AnswerReached();
 
   const Options options_;
@@ -325,7 +339,7 @@ class Shard {
   bool loading_ = false;
   // Distinguishes the reply to the current Load from those to earlier ones.
   uint64_t load_ = 0;
-  // Why the last load failed, if no caller has been told yet.
+  // Why the last Load failed, until a call has been answered with it.
   std::optional<absl::Status> load_error_;
   // Failures to read the checkpoint of `generation_`.
   RepeatedFailure unreadable_;
@@ -343,7 +357,8 @@ class Shard {
   proto::Declaration declaration_;
   // Absent before the generation's Restore.
   std::optional<Receipts> receipts_;
-  // Set while first values, and nothing else, are missing.
+  // Set while the shard has everything but first values, which workers must
+  // give.
   std::optional<WantedValues> wanted_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   MemoryPlan memory_;
@@ -351,8 +366,8 @@ class Shard {
   std::unique_ptr<DenseStore> store_;
   // Read and changed only together with `store_`.
   ShardTables tables_;
-  // The loss scale of the newest version; 0 if the job has none, or gives it
-  // with tickets.
+  // The loss scale for gradients computed on the newest version; 0 if the job
+  // has none, or if tickets carry it.
   float loss_scale_ = 0;
   StagedPushes staged_;
   Ledger ledger_;

@@ -108,7 +108,7 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
                      /*staleness=*/0, request.not_finite()},
                     request.scalars());
       !status.ok()) {
-    // The worker's mistake, not an internal error.
+    // This is the worker's mistake, not an internal error.
     return reply(absl::FailedPreconditionError(status.message()));
   }
   reply(AppliedAnswer(id));
@@ -126,8 +126,8 @@ absl::Status Shard::ApplyNext(
   }
   PublishNext(sum, scalars);
   ledger_.Record(push, decision);
-  // Its ticket was handed out only after pushes that far back were booked [P3],
-  // and no one asks for a booked push any more.
+  // The ticket of this push was handed out only after the pushes up to this
+  // sequence were booked [P3], and no worker asks about a booked push any more.
   const uint64_t out =
       declaration_.consistency().asynchronous().pipeline_depth() + 1;
   if (push.sequence.value() > out) {
@@ -170,7 +170,7 @@ void Shard::Fence(const proto::FenceRequest& request,
     const WorkerLife life = ToWorkerLife(message);
     Fenced& fenced = fenced_[life.worker];
     fenced.through = std::max(fenced.through, life.incarnation);
-    // In a synchronous job only Commit says what counts.
+    // In a synchronous job only Commit decides which pushes count.
     if (asynchronous()) AddKept(life, response.mutable_applied());
     lives.push_back(life);
   }

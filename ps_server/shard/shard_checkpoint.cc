@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-// Whether only a disk can provide the state.
+// Whether the state can be restored only from a disk.
 bool NeedsDisk(const proto::RestoreRequest& request) {
   return request.has_checkpoint() || request.directory_nonce() != 0 ||
          !request.warm_start().empty();
@@ -66,7 +66,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (state_.phase() == proto::STOPPED) {
     return reply(absl::UnavailableError(EndedText()));
   }
-  // End overtook this call.
+  // End arrived before this call.
   if (ended()) return reply(absl::AbortedError(EndedText()));
   const Generation generation(request.sender().generation());
   if (generation == generation_ && store_ != nullptr) {  // [R3]
@@ -167,7 +167,8 @@ void Shard::Begin(Generation generation) {
   tables_ = ShardTables();
   holding_ = false;
   share_ = Share();
-  // Abandoned so that the next share need not wait for it.
+  // The share in progress is abandoned, so that the next share need not wait
+  // for it.
   if (writing_) disk_->AbandonSave();
   auto restores = parked_restores_.TakeAll();
   auto pulls = parked_pulls_.TakeAll();
@@ -382,8 +383,8 @@ void Shard::OnSaved(absl::StatusOr<proto::DataFile> outcome) {
   } else if (!absl::IsAborted(outcome.status())) {
     ++totals_.failed_saves;
   }
-  // One share is written at a time: it is the last that was taken, or it
-  // belongs to a generation that is over, and then no one can ask for it.
+  // One share is written at a time. It is the share that was taken last, or it
+  // belongs to a generation that is over, so that no call can ask for it.
   share_.outcome = std::move(outcome);
   AnswerAwaits(SavedAnswer());
 }

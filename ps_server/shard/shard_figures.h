@@ -16,10 +16,11 @@ namespace holdfast {
 // What a shard holds, and what it has done since its process began, for
 // monitoring. No decision of the shard depends on it.
 struct ShardFigures {
-  // Bytes of tensors, as encoded, by proto::Encoding.
+  // Bytes of encoded tensors, indexed by proto::Encoding.
   using Bytes = std::array<uint64_t, proto::Encoding_ARRAYSIZE>;
 
-  // Held now, in bytes (memory_plan.h).
+  // The fields from here to `tables` are the bytes held now, as memory_plan.h
+  // counts them.
   uint64_t values = 0;
   uint64_t slots = 0;
   // In addition to the newest values and slots: the next version or spare
@@ -29,34 +30,35 @@ struct ShardFigures {
   uint64_t pushes = 0;
   // Rows of embedding tables, with candidates and indexes.
   uint64_t tables = 0;
-  // 0: unlimited.
+  // The memory limit, in bytes; 0 means no limit.
   uint64_t limit = 0;
 
-  // Rows of all embedding tables.
+  // Number of rows in all embedding tables.
   uint64_t table_rows = 0;
   // Indexed by table, in the order declared. Empty if the job has none, and
   // before the shard has its state.
   std::vector<proto::TableReport> by_table;
 
-  // Commits, or applied pushes.
+  // Number of commits, or of applied pushes, and the time that they took.
   uint64_t updates = 0;
   absl::Duration update_time;
-  // Tensors of pushes and given values, including those that were refused or
-  // came twice.
+  // Bytes of tensors in pushes and in given values, including those that were
+  // refused or came twice.
   Bytes received = {};
-  // Values in answers to pulls.
+  // Bytes of values in answers to pulls.
   Bytes sent = {};
 
-  // Shares of checkpoints.
+  // Number of shares of checkpoints that were written, and that could not be
+  // written.
   uint64_t saves = 0;
   uint64_t failed_saves = 0;
-  // Time and size of the last share that was written.
+  // Duration, and size in bytes, of the last share that was written.
   absl::Duration save_time;
   uint64_t save_bytes = 0;
 };
 
-// The report for the coordinator, without the process's resident memory, which
-// the shard does not know.
+// Returns the report for the coordinator, without the process's resident
+// memory, which the shard does not know.
 inline proto::PsReport ToReport(const ShardFigures& figures) {
   proto::PsReport report;
   proto::MemoryUse& memory = *report.mutable_memory();

@@ -28,8 +28,8 @@ struct ShardSnapshot {
 };
 
 // Makes the declared tables, without rows, with the buckets of ps `ps` of
-// `num_ps`. `max_bytes`: for each table, EmbeddingTable::Options::max_bytes;
-// empty: no limits.
+// `num_ps`. `max_bytes` has EmbeddingTable::Options::max_bytes for each table;
+// empty if there are no limits.
 // Errors: those of EmbeddingTable::Create; INVALID_ARGUMENT also when a table
 // refers to an optimizer that is not declared.
 absl::StatusOr<std::vector<std::unique_ptr<EmbeddingTable>>> CreateTables(

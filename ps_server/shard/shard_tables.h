@@ -30,12 +30,12 @@ struct StagedRows {
   // Index into the declaration's tables.
   size_t table = 0;
   std::shared_ptr<const ReceivedRows> rows;
-  // The maximum number of `rows` that do not exist: all, until they are
-  // counted.
+  // How many of `rows` do not exist in the table yet: an upper bound, which is
+  // the number of `rows` until CountAbsent has counted them.
   int64_t absent = 0;
   bool counted = false;
 
-  // Memory that `rows` take, as PlanMemory calculates it.
+  // Memory that `rows` take, in bytes, as PlanMemory calculates it.
   int64_t bytes = 0;
 };
 
@@ -48,65 +48,70 @@ class ShardTables {
   // A shard without tables.
   ShardTables() = default;
 
-  // `tables`: as made by CreateTables or ShardDisk::Load, all at one version.
+  // `tables` were made by CreateTables or ShardDisk::Load, and are all at one
+  // version.
   explicit ShardTables(std::vector<std::unique_ptr<EmbeddingTable>> tables);
 
-  // For CreateTables: the memory that each table may take. Those without
-  // max_rows may take `unbounded_bytes` together, which CheckRoom enforces.
+  // Returns the memory that each table may take, in bytes, for CreateTables.
+  // Tables without max_rows may together take `unbounded_bytes`, which
+  // CheckRoom enforces.
   static std::vector<int64_t> MaxBytes(const proto::Declaration& declaration,
                                        int64_t unbounded_bytes);
 
   bool empty() const { return tables_.empty(); }
   size_t size() const { return tables_.size(); }
   const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
-  // Sums over all tables: rows; memory of rows; memory of copies for held
-  // versions.
+  // Sums over all tables: the number of rows; the bytes that rows take; the
+  // bytes of the copies of changed rows that are kept for held versions.
   int64_t rows() const;
   int64_t bytes() const;
   int64_t held_bytes() const;
-  // For each table, what it has, and what has become of its rows since this
-  // object was made.
+  // Reports, for each table, what it has, and how its rows were read, created
+  // and removed since this object was made.
   std::vector<proto::TableReport> Reports() const;
 
-  // Returns a part's rows, if they fit the declaration. Errors:
-  // INVALID_ARGUMENT, naming the table.
+  // Returns the rows that `piece` brings. Errors: INVALID_ARGUMENT, naming the
+  // table, if they do not fit the declaration.
   absl::StatusOr<StagedRows> Fit(const TensorPiece& piece) const;
 
-  // Counts those of `rows` that do not exist, unless they are counted already.
-  // Looks up each of them, which costs as much as a pull.
+  // Sets `rows->absent` to the number of rows that do not exist, unless they
+  // are counted already. Looks up each row, which costs as much as a pull.
   void CountAbsent(StagedRows* rows) const;
-  // Checks that there is room for more rows of one table if the pushes that are
-  // here make up to `staged_absent` rows of each table.
+  // Checks that there is room for `more_rows` rows of one table, if the pushes
+  // that are staged create up to `staged_absent` rows of each table, indexed by
+  // table.
   // Errors: FAILED_PRECONDITION, as EmbeddingTable::CheckRoom.
   absl::Status CheckRoom(size_t table, int64_t more_rows,
                          const std::vector<int64_t>& staged_absent) const;
 
-  // Makes the next version of each table. `sums`: indexed by table; empty if no
-  // push counts. `scalars`: indexed by the declaration's optimizers.
+  // Makes the next version of each table. `sums` is indexed by table; empty if
+  // no push counts. `scalars` is indexed by the declaration's optimizers.
   void ApplyStep(
       const std::vector<RowSum>& sums,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
       const ApplyRowsOptions& options);
-  // From now on records the ids that are touched or removed, for checkpoints
-  // with changes.
+  // From now on records the ids whose rows are touched or removed, so that a
+  // checkpoint may hold only these changes.
   void KeepChanges();
-  // Holds the newest version for a checkpoint. `durable`: the version of the
-  // newest durable checkpoint, if any, which must come from this method or have
-  // been restored; changes up to it are forgotten. `changes`: as for
-  // EmbeddingTable::Snapshot, since `durable`.
+  // Holds the newest version for a checkpoint. `durable` is the version of the
+  // newest durable checkpoint, if there is one; it must have been returned by
+  // this method or restored. Changes up to `durable` are forgotten. If
+  // `changes`, the snapshots are for a checkpoint that holds only the changes
+  // since `durable` (EmbeddingTable::Snapshot).
   std::vector<TableSnapshot> Snapshot(std::optional<GlobalStep> durable,
                                       bool changes);
 
-  // The bytes of kMaxPullBytes that the values of a range of rows take, at most
-  // `most`.
+  // Returns how many of the kMaxPullBytes of an answer the values of a range of
+  // rows take up, but at most `most`.
   // Errors: NOT_FOUND for a table that is not declared; INVALID_ARGUMENT for an
-  // encoding that values cannot have, and for more rows than the ids have
-  // bytes.
+  // encoding that values cannot have, and for a number of rows that is larger
+  // than the number of bytes of the ids.
   absl::StatusOr<uint64_t> ValueBytes(const proto::ReadRange& range,
                                       uint64_t most) const;
-  // The rows of a range that ValueBytes accepted, at the newest version or a
-  // held one. Errors: INVALID_ARGUMENT, naming the table, for ids that do not
-  // parse or do not belong to this ps. `threads`: as EmbeddingTable::Read.
+  // Reads the rows of a range, which ValueBytes must have accepted, at
+  // `version`, which must be the newest or a held one. `threads` is as in
+  // EmbeddingTable::Read. Errors: INVALID_ARGUMENT, naming the table, for ids
+  // that do not parse or do not belong to this ps.
   absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
                                    GlobalStep version, ThreadPool* threads);
 
@@ -115,10 +120,12 @@ class ShardTables {
   std::shared_ptr<const void> Hold();
 
  private:
-  // Errors: NOT_FOUND, naming the tables that there are.
+  // Returns the index of the table. Errors: NOT_FOUND, naming the tables that
+  // there are.
   absl::StatusOr<size_t> Find(absl::string_view name) const;
 
-  // Rows of a table that were asked for, and how many of them existed.
+  // Number of rows of a table that pulls asked for, and how many of them
+  // existed.
   struct Reads {
     int64_t rows = 0;
     int64_t found = 0;

@@ -23,7 +23,7 @@ namespace holdfast {
 struct GradientPiece {
   // Index into DenseStore::slices().
   size_t slice = 0;
-  // In elements of the whole variable; inside the slice.
+  // Index of the first element in the whole variable; it is inside the slice.
   uint64_t begin = 0;
   EncodedElements elements;
 
@@ -46,52 +46,57 @@ struct StagedPart {
 // all its parts are here and cover every trainable slice
 // (docs/protocol/life_of_a_step.md, step 2). A part that announces more parts
 // than earlier ones did restarts the push, unless the push is complete: its
-// sender could not send it as planned (docs/protocol/same_host.md, H8). Pieces
-// keep the memory that they came in, which PushMemory counts. For embedding
-// tables, a push has the rows that its parts bring.
+// sender could not send the push as planned (docs/protocol/same_host.md, H8).
+// Pieces stay in the memory in which they were received, which PushMemory
+// counts. Of an embedding table, a push need not have all rows.
 //
 // Thread-compatible.
-// Invariants: bytes() is the sum over held pieces; a push holds no element
-// or row twice; there is room for every push that is held.
+// Invariants: bytes() is the sum over all pieces and rows that are held; a push
+// holds no element or row twice; every push that is held has room in
+// PushMemory.
 class StagedPushes {
  public:
-  // Call it before the first Add. `slices` must outlive this object. `tables`:
-  // those of the declaration.
+  // Must be called before the first Add. `slices` must outlive this object.
+  // `tables` are the declaration's tables.
   void Configure(const std::vector<StoredSlice>* slices,
                  std::vector<proto::EmbeddingTable> tables,
                  const PushMemory::Options& options);
 
-  // Keeps `part`, unless it is held already. `reserved`: the push may take one
-  // of its worker's own places; only its first part counts.
+  // Keeps `part`, unless it is held already. `reserved` says whether the push
+  // may take one of its worker's own places (PushMemory); it is read only with
+  // the first part of a push that comes.
   // Errors: RESOURCE_EXHAUSTED when there is no room for the push;
-  // INVALID_ARGUMENT when the part contradicts those held (nothing of it is
-  // kept), or when the last part leaves elements uncovered (the push is
-  // dropped, because no further part could complete it).
+  // INVALID_ARGUMENT when the part contradicts parts that are held (then
+  // nothing of the part is kept), or when it is the last part and elements are
+  // still missing (then the push is dropped, because no further part could
+  // complete it).
   absl::Status Add(StagedPart part, bool reserved);
 
   // A push whose parts are all here.
   struct Whole {
-    // The step on whose values it was computed.
+    // The step on whose values the push was computed.
     GlobalStep step;
-    // Indexed by slice: its pieces from front to back; none for slices that are
-    // not trainable.
+    // Indexed by slice: the pieces of the slice's gradient, from front to back.
+    // Empty for slices that are not trainable.
     std::vector<std::vector<EncodedElements>> gradient;
-    // Indexed by table: its rows in the order of ids. Valid until the push is
-    // dropped.
+    // Indexed by table: the rows of the table, in the order of ids. Valid until
+    // the push is dropped.
     std::vector<std::vector<const ReceivedRows*>> rows;
   };
-  // Errors: INTERNAL, saying what is missing, when the push is not complete.
+  // Returns the whole push. Errors: INTERNAL, saying what is missing, when the
+  // push is not complete.
   absl::StatusOr<Whole> Find(const PushId& push) const;
 
-  // Whether every part of it is here, and with them every element.
+  // Whether every part of the push is here.
   bool IsWhole(const PushId& push) const;
-  // Whether Add would accept the part without doing anything.
+  // Whether the part is held already, so that Add would do nothing.
   bool Has(const StagedPart& part) const;
 
-  // Lets a push, if it is here, take one of its worker's own places.
+  // If the push is here, lets it take one of its worker's own places
+  // (PushMemory).
   void Reserve(const PushId& push);
 
-  // Does nothing if the push is not here.
+  // Drops the push, if it is here.
   void Drop(const PushId& push);
   void DropAll(const WorkerLife& from);
   // Drops every push of `step` or an earlier step, and returns which they were.
@@ -102,8 +107,8 @@ class StagedPushes {
   void CountAbsent(const ShardTables& tables);
 
   int64_t bytes() const { return memory_.bytes(); }
-  // Indexed by table: the maximum number of rows of the pushes here that do not
-  // exist.
+  // Indexed by table: how many rows of the pushes here do not exist in the
+  // table yet, at most.
   const std::vector<int64_t>& absent_rows() const { return absent_rows_; }
   size_t num_pushes(const TaskId& worker) const {
     return memory_.num_pushes(worker);
@@ -115,9 +120,10 @@ class StagedPushes {
     GlobalStep step;
     uint32_t num_parts = 0;
     std::set<uint32_t> parts;
-    // For each slice, its pieces by their first element.
+    // Keyed by slice: the pieces of its gradient, keyed by the index of their
+    // first element.
     std::map<size_t, std::map<uint64_t, GradientPiece>> pieces;
-    // For each table, the parts by their first id.
+    // Keyed by table: the rows of each part, keyed by their first id.
     std::map<size_t, std::map<uint64_t, StagedRows>> rows;
     int64_t bytes = 0;
   };
@@ -130,7 +136,7 @@ class StagedPushes {
   absl::Status CheckRows(const StagedPush& push, const StagedPart& part) const;
   absl::Status CheckFits(const StagedPush& push, const StagedPart& part) const;
   absl::Status CheckCovered(const StagedPush& push) const;
-  // Releases what parts have brought.
+  // Releases everything that the parts of `push` have brought.
   void Empty(StagedPush* push);
   Pushes::iterator Drop(Pushes::iterator push);
 

@@ -12,7 +12,8 @@
 namespace holdfast {
 namespace {
 
-// What a range costs in a message, in addition to its values and its name.
+// The maximum number of bytes that a range takes in a message, in addition to
+// its values and the variable's name.
 constexpr size_t kAroundRange = 64;
 
 }  // namespace
@@ -75,7 +76,7 @@ absl::Status WantedValues::Add(const TensorPiece& piece) {
                  ", expected the range of ", size, " elements, EXACT");
   }
   const auto missing = missing_.find({found->second, range});
-  // If no part of the range is here, there is no use for the values.
+  // If this shard holds no element of the range, it has no use for the values.
   if (missing == missing_.end()) return absl::OkStatus();
   if (GivenDigest(piece.data) != variable.digests[range]) {  // [V2]
     return error("elements ", piece.begin, " to ", piece.begin + size - 1,

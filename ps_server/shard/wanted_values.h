@@ -19,8 +19,8 @@
 
 namespace holdfast {
 
-// The store of a generation that may lack first values, which workers must give
-// (docs/protocol/recovery.md, "First values").
+// The store of a new generation, which may lack first values that workers must
+// give (docs/protocol/recovery.md, "First values").
 //
 // Values come in whole ranges (common/job/given_values.h). A range without the
 // declared digest is not kept, so it does not matter who sends it [V2].
@@ -31,27 +31,28 @@ class WantedValues {
   // The maximum number of ranges sent in one call.
   static constexpr size_t kMostRanges = 1024;
 
-  // Wants the values that `store` lacks.
-  // Errors: INVALID_ARGUMENT unless there is a digest for each range.
+  // Finds the ranges of values that `store` lacks. Errors: INVALID_ARGUMENT
+  // unless there is a digest for each of them.
   static absl::StatusOr<WantedValues> Of(std::unique_ptr<DenseStore> store);
 
-  // Keeps a range, unless it is here already.
-  // Errors: INVALID_ARGUMENT, naming the variable, for a piece that is not a
-  // range wanted here, or does not have the declared values.
+  // Keeps the values of a range, unless they are here already. Errors:
+  // INVALID_ARGUMENT, naming the variable, for a piece that is not a range of
+  // this shard's variables, or does not have the declared digest.
   absl::Status Add(const TensorPiece& piece);
 
   // Whether nothing is missing.
   bool complete() const { return missing_.empty(); }
-  // The first variable with missing values. There must be one.
+  // The name of the first variable with missing values. There must be one.
   const std::string& first_variable() const {
     return variables_[missing_.begin()->first].name;
   }
-  // The ranges to be sent in the next call. Cycles through all missing ranges,
-  // so that several workers are asked for different ones, and eventually again
-  // for those that did not come.
+  // Returns the ranges that a worker is to send in its next call. Successive
+  // calls of Next cycle through all missing ranges, so that different workers
+  // are asked for different ranges, and ranges that did not come are asked for
+  // again.
   std::vector<proto::ReadRange> Next();
 
-  // Call it once nothing is missing.
+  // Returns the store. Must be called only once complete().
   std::unique_ptr<DenseStore> TakeStore() { return std::move(store_); }
 
  private:
@@ -59,7 +60,7 @@ class WantedValues {
     std::string name;
     uint64_t elements = 0;
     std::vector<std::string> digests;
-    // Its slices that are here.
+    // The indices of its slices that this shard holds.
     std::vector<size_t> slices;
   };
   // Index into variables_, and number of the range.
@@ -68,7 +69,8 @@ class WantedValues {
   WantedValues() = default;
 
   static uint64_t SizeOf(const Variable& variable, uint64_t range);
-  // Copies what the shard holds of a range into the store.
+  // Copies those values of a range that belong to this shard's slices into the
+  // store.
   void Keep(const Variable& variable, uint64_t begin, const Buffer& values);
 
   std::unique_ptr<DenseStore> store_;

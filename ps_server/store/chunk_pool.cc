@@ -31,7 +31,7 @@ size_t MappedBytes(size_t bytes) {
 
 // Memory of at least one huge page is mapped here: what malloc maps is not
 // aligned and, with malloc's header, takes a page more. If the system has no
-// huge pages left, these are small ones.
+// huge pages left, the memory is in small pages.
 char* MapHuge(size_t bytes) {
   bytes = MappedBytes(bytes);
   void* const mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
@@ -42,8 +42,8 @@ char* MapHuge(size_t bytes) {
       (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + bytes, kHugePage - before);
-  // The tail behind the whole huge pages is left out: it would take a huge page
-  // too if what the system maps behind it were of the same kind.
+  // The tail behind the last whole huge page is left out. It would take a huge
+  // page, too, if the system happened to map similar memory right behind it.
   madvise(begin + before, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return begin + before;
 }

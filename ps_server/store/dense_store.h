@@ -21,29 +21,30 @@
 
 namespace holdfast {
 
-// Elements of a chunk: 2 MiB of float32, a huge page. With larger chunks of
-// slots, less of a slice would be in whole huge pages, and more would be copied
-// at a time while a checkpoint is written.
+// The number of elements of a chunk: 2 MiB of float32, a huge page. With larger
+// chunks of slots, less of a slice would be in whole huge pages, and more would
+// be copied at a time while a checkpoint is written.
 inline constexpr size_t kChunkElements = size_t{1} << 19;
 
-// A range of a variable that this shard holds.
+// A slice of a variable that this shard holds.
 struct StoredSlice {
   proto::Variable variable;
-  // In elements of the whole variable.
+  // The index in the whole variable of the slice's first element, and the
+  // slice's number of elements.
   uint64_t begin = 0;
   uint64_t size = 0;
 
   bool trainable() const {
     return !variable.has_trainable() || variable.trainable();
   }
-  // Whether its steps have an optimizer, and thus slots.
+  // Whether an optimizer updates the slice, so that the slice has slots.
   bool has_optimizer() const {
     return trainable() && !variable.has_moving_average();
   }
   size_t num_chunks() const {
     return (size + kChunkElements - 1) / kChunkElements;
   }
-  // The number of elements of one chunk.
+  // The number of elements of the chunk with index `chunk`.
   size_t chunk_size(size_t chunk) const;
 };
 
@@ -56,8 +57,8 @@ struct StoreVersion {
   std::vector<std::vector<std::shared_ptr<const float>>> slices;
 };
 
-// Values and slots at one version, held for a checkpoint. The next version's
-// slots are written to other memory.
+// The values and slots at one version, held for a checkpoint. While it is held,
+// the next version's slots are written to other memory.
 struct StoreSnapshot {
   std::vector<StoredSlice> slices;
   std::shared_ptr<const StoreVersion> version;
@@ -80,24 +81,26 @@ class DenseStore {
     // chunks of trainable slices, contiguous for each slice; the other slices
     // have the chunks of the previous version.
     std::vector<std::vector<std::shared_ptr<float>>> written;
-    // Indexed by slice, slot and chunk: the same for a slot's chunk that a
-    // snapshot holds; null for one that is changed in place.
+    // Indexed by slice, slot and chunk: spare memory of unspecified content for
+    // each slot's chunk that a snapshot holds; null for a chunk that is changed
+    // in place.
     std::vector<std::vector<std::vector<std::shared_ptr<float>>>> slots;
   };
 
-  // A chunk of a slot: its content, and where its next content is written,
-  // which is the same memory if it is changed in place.
+  // A chunk of a slot: its content, and the memory to which its next content is
+  // written, which is the same if the chunk is changed in place.
   struct SlotPlace {
     const float* before;
     float* after;
   };
 
-  // Makes the slices of `placed` on ps `ps`, with their first values (zeros if
-  // those are `given`), as version 0, and their slots: a variable of optimizer
-  // o has as many as slots_by_optimizer[o] has values, each filled with its
-  // value. `arena`, which must outlive the store, provides the memory of
-  // values; it serves one store at a time, whose successor reuses the memory.
-  // Null: values are in private memory, too.
+  // Makes a store with the slices of `placed` that are on ps `ps`, at version
+  // 0. Their values are the first values that `declaration` defines, or zeros
+  // if those are `given`. A variable of optimizer o has one slot for each
+  // number in slots_by_optimizer[o], with which the slot is filled. `arena`,
+  // which must outlive the store, provides the memory of values. An arena
+  // serves one store at a time; the next store reuses the memory. If `arena` is
+  // null, values are in private memory, too.
   // Errors: INVALID_ARGUMENT for a slice that does not fit its variable.
   static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
       const proto::Declaration& declaration,
@@ -109,9 +112,10 @@ class DenseStore {
   size_t num_slots(size_t slice) const { return slots_[slice].size(); }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }
 
-  // Memory of one version's values, of the slots, and of the most that was ever
-  // held at a time: these, other versions and snapshots, and whatever else the
-  // arena holds.
+  // The numbers of bytes of one version's values; of the slots; and of all the
+  // memory that the store has taken, which is the most that was ever held at a
+  // time, with other versions and snapshots, and with whatever else the arena
+  // holds.
   int64_t value_bytes() const { return value_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   int64_t held_bytes() const { return pool_.bytes(); }
@@ -119,20 +123,22 @@ class DenseStore {
   // The declaration of a variable that has a slice here, or null.
   const proto::Variable* FindVariable(absl::string_view name) const;
 
-  // The slice that holds all of [begin, begin + size) of a variable.
+  // The index of the slice that holds all of [begin, begin + size) of a
+  // variable.
   // Errors: NOT_FOUND, naming the variable.
   absl::StatusOr<size_t> Find(absl::string_view variable, uint64_t begin,
                               uint64_t size) const;
 
-  // The newest version, with the slots as they are.
+  // Makes a snapshot of the newest version and its slots.
   StoreSnapshot Snapshot();
 
-  // Whether the first values of the slice are `given`, and the memory to load
-  // them into has not been asked for.
+  // Whether the first values of the slice are `given`, and ValuesToLoad has not
+  // been called for it.
   bool lacks_values(size_t slice) const { return lacks_values_[slice]; }
 
-  // For loading, before the store is used: the memory of the newest version and
-  // of the slots, to be overwritten; and that version's number.
+  // For loading, before the store is used: ValuesToLoad and SlotToLoad return
+  // the memory of the newest version and of the slots, which the caller
+  // overwrites; SetVersion sets that version's number.
   float* ValuesToLoad(size_t slice, size_t chunk);
   float* SlotToLoad(size_t slice, size_t slot, size_t chunk);
   void SetVersion(GlobalStep number);
@@ -142,26 +148,27 @@ class DenseStore {
   Buffer Read(const StoreVersion& version, size_t slice, uint64_t begin,
               uint64_t size) const;
 
-  // Takes all memory that the next version needs: after that, nothing can fail.
+  // Takes all memory that the next version needs, so that making the version
+  // cannot fail.
   Draft Reserve();
   // The slots of one chunk of a slice, indexed by slot. All slots of trainable
-  // slices must be written before Publish; several threads may do so, each to
-  // different ones.
+  // slices must be written before Publish; several threads may do so, each for
+  // different chunks.
   std::vector<SlotPlace> slots(const Draft& draft, size_t slice,
                                size_t chunk) const;
   // Makes `draft`, which must be complete, the newest version.
   void Publish(Draft draft);
-  // Makes the newest values the next version, unchanged.
+  // Makes a next version that has the newest values, unchanged.
   void PublishUnchanged();
 
  private:
   struct SlotChunk {
     std::shared_ptr<float> memory;
-    // A snapshot has or had it, so it is no longer changed in place. The
-    // reference count would not do: that another thread has released its
-    // reference does not order that thread's reads before our writes. The price
-    // is an unneeded copy if a checkpoint is written faster than a step is
-    // made.
+    // Whether a snapshot has or had this chunk, so that it must not be changed
+    // in place. The reference count would not do: that another thread has
+    // released its reference does not order that thread's reads before our
+    // writes. The price is an unneeded copy if a checkpoint is written before
+    // the next step is made.
     bool in_snapshot = false;
   };
 
@@ -171,7 +178,8 @@ class DenseStore {
   std::vector<std::shared_ptr<float>> TakeValues(const StoredSlice& slice);
 
   std::vector<StoredSlice> slices_;
-  // Indices into slices_, by their first elements.
+  // For each variable: the indices into slices_ of its slices, by the index of
+  // their first element.
   absl::flat_hash_map<std::string, std::map<uint64_t, size_t>> by_variable_;
   ChunkPool pool_;
   int64_t value_bytes_ = 0;

@@ -15,17 +15,18 @@
 
 namespace holdfast {
 
-// Maps the rows of one bucket to their places.
+// Finds the rows of one bucket: maps their ids to their places (row_slab.h).
 //
-// A hash table in groups of one cache line: 12 places of 4 bytes and, for each,
-// a tag of 8 bits of the row's hash, or 0 if the entry is free. Ids are stored
-// only in the rows, so a search compares them there; about 2 % of searches look
-// at another row first. (The layout is that of F14 in Facebook's Folly;
-// table_index_benchmark compares it with others.)
+// It is a hash table in groups of one cache line. A group has 12 entries: a
+// place of 4 bytes and, for each, a tag of 8 bits of the row's hash, or 0 if
+// the entry is free. Ids are stored only in the rows, so a search compares the
+// ids of rows with the right tag; about 2 % of searches look at another row
+// first. (The layout is that of F14 in Facebook's Folly; table_index_benchmark
+// compares it with others.)
 //
 // An entry is in the first group with room, starting at its home group. Each
-// group counts the entries that passed it because it was full, so a search ends
-// at the first group that no entry has passed, and erasing leaves no
+// group counts the entries that are in a later group because this one was full.
+// So a search ends at the first group whose count is 0, and erasing leaves no
 // tombstones.
 //
 // A bucket is a 16,384th part of a table, so growth, which rehashes all of the
@@ -47,22 +48,23 @@ class BucketIndex {
     if (num_groups_ > 0) __builtin_prefetch(&groups_[HomeOf(hash)]);
   }
 
-  // The first place that Find would look at, or `none`: mostly the one that it
-  // returns, and so useful for prefetching the row.
+  // The first place that Find would look at, or `none`. It is mostly the place
+  // that Find returns, so it can be used to prefetch the row.
   uint32_t Candidate(uint64_t hash, uint32_t none) const {
     return Find(hash, none, [](uint32_t) { return true; });
   }
 
-  // Among the places with the hash's tag, the one for which is_it(place) is
-  // true, or `none`.
+  // The place, among those with the tag of `hash`, for which is_it(place) is
+  // true; `none` if there is no such place.
   template <typename IsIt>
   uint32_t Find(uint64_t hash, uint32_t none, IsIt is_it) const {
     const Entry entry = FindEntry(hash, is_it);
     return entry.group == nullptr ? none : entry.group->places[entry.index];
   }
 
-  // Adds an entry that is not there. Calls hash_of(place) for existing entries
-  // when they move, and will_ask(place) some time before.
+  // Adds an entry, which must not exist yet. If existing entries have to move,
+  // calls hash_of(place) for each of them, and will_ask(place) some time before
+  // that.
   template <typename HashOf, typename WillAsk>
   void Insert(uint64_t hash, uint32_t place, HashOf hash_of, WillAsk will_ask) {
     if (size_ == num_groups_ * kLoad) Grow(hash_of, will_ask);
@@ -70,13 +72,14 @@ class BucketIndex {
     ++size_;
   }
 
-  // Removes the entry with `place`, which must be there.
+  // Removes the entry with `place`, which must exist.
   void Erase(uint64_t hash, uint32_t place) {
     const Entry entry =
         FindEntry(hash, [place](uint32_t other) { return other == place; });
     entry.group->tags[entry.index] = 0;
     for (size_t g = HomeOf(hash); &groups_[g] != entry.group; g = Next(g)) {
-      // A counter at its maximum may stand for more.
+      // A counter at its maximum may stand for more entries than it says, so it
+      // stays there.
       if (groups_[g].passed != kMostPassed) --groups_[g].passed;
     }
     --size_;
@@ -95,14 +98,15 @@ class BucketIndex {
 
  private:
   static constexpr size_t kEntries = 12;
-  // How many of a group's entries are used on average before the index grows.
+  // The average number of used entries per group at which the index grows.
   static constexpr uint32_t kLoad = 10;
   static constexpr uint8_t kMostPassed = 255;
 
   struct alignas(64) Group {
-    // 0: the entry is free.
+    // The tags of the entries; 0 means that the entry is free.
     uint8_t tags[kEntries];
-    // Entries that have their home here or before and are in a later group.
+    // The number of entries that have their home in this group or an earlier
+    // one, and are in a later group.
     uint8_t passed;
     uint8_t unused[3];
     uint32_t places[kEntries];
@@ -139,7 +143,8 @@ class BucketIndex {
     const uint8_t tag = hash & 0xff;
     return tag == 0 ? 1 : tag;
   }
-  // From bits that neither the tag nor the bucket uses.
+  // The home group of a hash, from bits of the hash that neither the tag nor
+  // the bucket uses.
   size_t HomeOf(uint64_t hash) const {
     return (hash >> 18 & 0xffffffff) * num_groups_ >> 32;
   }

@@ -75,7 +75,8 @@ void BucketStore::Release(uint64_t version) {
       [version](const Held& held) { return held.version == version; });
   CHECK(released != holds_.end());
   if (released != holds_.begin()) {
-    // Rows that the previous version has not copied itself are the same here.
+    // A row of which the previous held version has no copy of its own is the
+    // same in both versions, so it gets this version's copy.
     Held& before = *std::prev(released);
     for (const auto& stripe : released->copies) {
       if (stripe == nullptr) continue;

@@ -16,8 +16,8 @@
 
 namespace holdfast {
 
-// Consecutive buckets whose rows share a slab. Threads that change rows own
-// whole stripes.
+// The number of buckets in a stripe: consecutive buckets whose rows share a
+// slab. Threads that change rows own whole stripes.
 inline constexpr uint32_t kStripeBuckets = 256;
 inline constexpr uint32_t kStripes = kRowBuckets / kStripeBuckets;
 constexpr uint32_t StripeOfBucket(uint32_t bucket) {
@@ -31,14 +31,14 @@ class RowStripe {
  public:
   explicit RowStripe(size_t floats_per_row) : slab_(floats_per_row) {}
 
-  // Null if there is no such row.
+  // The row `id`, whose hash is `hash`; null if it does not exist.
   RowHeader* Find(uint64_t hash, uint64_t id) const {
     const uint32_t place = IndexOf(hash).Find(
         hash, RowSlab::kNoPlace,
         [&](uint32_t place) { return slab_.At(place)->id() == id; });
     return place == RowSlab::kNoPlace ? nullptr : slab_.At(place);
   }
-  // Makes the row of an id that has none. Only the id is set.
+  // Makes the row of an id that has none. Sets only the row's id.
   RowHeader* Insert(uint64_t hash, uint64_t id);
   // Removes the row of an id that has one.
   void Erase(uint64_t hash, uint64_t id);
@@ -60,7 +60,7 @@ class RowStripe {
   }
 
   uint32_t rows() const { return slab_.rows(); }
-  // Memory of rows and indexes.
+  // The number of bytes of rows and indexes.
   int64_t bytes() const { return slab_.bytes() + index_bytes_; }
 
  private:
@@ -69,11 +69,11 @@ class RowStripe {
   std::array<BucketIndex, kStripeBuckets> indexes_;
 };
 
-// The rows of a range of buckets, and the copies that keep held versions of
-// them readable.
+// The rows of a range of buckets, and copies of rows, which keep held versions
+// readable.
 //
 // Thread-compatible. In addition, several threads may find, make, change and
-// remove rows, and call BeforeChange, RowsOf and ForEachHeld, at the same time
+// remove rows, and call BeforeChange, RowsOf and ForEachHeld, at the same time,
 // if each does so in stripes of its own.
 class BucketStore {
  public:
@@ -90,10 +90,10 @@ class BucketStore {
     return *stripes_[StripeOfBucket(BucketOfHash(hash))];
   }
 
-  // Calls visit(i, row) for each ids[i], in order; row is null if there is
-  // none. The first `bytes` of each row are prefetched. All ids must belong to
-  // buckets(). `visit` may change rows and make rows of other ids, but must not
-  // remove any.
+  // Calls visit(i, row) for each ids[i], in order; row is null if the id has
+  // none. Prefetches the first `bytes` bytes of each row. All ids must belong
+  // to buckets(). `visit` may change rows and make rows of other ids, but must
+  // not remove any.
   template <typename Visit>
   void FindMany(absl::Span<const uint64_t> ids, size_t bytes,
                 Visit visit) const;
@@ -102,14 +102,16 @@ class BucketStore {
     return stripe(StripeOfBucket(bucket)).index(bucket).size();
   }
   int64_t rows() const;
-  // Rows that can be made in the memory of removed rows.
+  // The number of rows that can be made in the memory of removed rows.
   int64_t free_rows() const;
-  // Memory of rows and indexes, without the copies for held versions.
+  // The number of bytes of rows and indexes, without the copies for held
+  // versions.
   int64_t bytes() const;
 
   // Hold(v) makes the newest version, v, readable until Release(v). v must be
   // above all versions that are held, and every later change must set a step
-  // above v. The first change or removal of a row after Hold copies it.
+  // above v. After Hold, the first change or removal of a row is preceded by a
+  // copy of the row.
   void Hold(uint64_t version);
   void Release(uint64_t version);
   // Must be called before a row is changed or removed.
@@ -118,32 +120,34 @@ class BucketStore {
       Keep(hash, row);
     }
   }
-  // Null if the version has no such row.
+  // The row `id` as it was at `version`, which must be held; null if it did not
+  // exist.
   const RowHeader* FindHeld(uint64_t version, uint64_t id) const;
   // Calls visit(row) for each row of a bucket, in no particular order.
   template <typename Visit>
   void ForEachHeld(uint64_t version, uint32_t bucket, Visit visit) const;
-  // Memory of the copies.
+  // The number of bytes of the copies.
   int64_t held_bytes() const;
 
  private:
   using Stripes = std::array<std::unique_ptr<RowStripe>, kStripes>;
   struct Held {
     uint64_t version;
-    // The rows of `version`, as they were, that were changed before the next
-    // held version was made. Null for stripes without any.
+    // Copies of the rows, as they were at `version`, that were changed or
+    // removed before the next version was held. Null for stripes without such
+    // rows.
     Stripes copies;
   };
 
   void Keep(uint64_t hash, const RowHeader* row);
-  // Copies a row into `copies`, which must not have its id.
+  // Copies a row into `copies`, which must not have a row of the same id.
   void Copy(uint64_t hash, const RowHeader* row, Stripes* copies) const;
 
   const BucketRange buckets_;
   const size_t floats_per_row_;
-  // Null for stripes without any of buckets_.
+  // Null for stripes that have none of buckets_.
   Stripes stripes_;
-  // In the order of versions.
+  // The held versions, in ascending order.
   std::vector<Held> holds_;
 };
 
@@ -202,9 +206,9 @@ template <typename Visit>
 void BucketStore::ForEachHeld(uint64_t version, uint32_t bucket,
                               Visit visit) const {
   const uint32_t stripe = StripeOfBucket(bucket);
-  // Rows that have changed since have a higher step. A copy that is as old as
-  // `version` is the row as it was then; there is at most one, because the
-  // copies that later versions keep were made after a change.
+  // Rows that have changed after `version` have a higher step. A copy that is
+  // as old as `version` is the row as it was then; there is at most one,
+  // because the copies that later versions keep were made after a change.
   const auto visit_if_old = [&](const RowHeader* row) {
     if (row->step() <= version) visit(row);
   };

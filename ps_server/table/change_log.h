@@ -17,9 +17,9 @@ namespace holdfast {
 // The ids that steps have touched in a table, and removed from it, for
 // checkpoints that contain only what changed (docs/protocol/tables.md).
 //
-// They are kept in periods between the versions for which Since was called. A
-// period that has ended never changes, so another thread may read it, even
-// after it has been forgotten here.
+// The ids are kept in periods, which begin and end at the versions for which
+// Since was called. A period that has ended never changes, so another thread
+// may read it, even after the ChangeLog has forgotten it.
 //
 // Thread-compatible. In addition, several threads may call Add at the same time
 // for different stripes.
@@ -28,10 +28,11 @@ class ChangeLog {
   enum Kind { kRow, kCandidate, kRemovedRow, kRemovedCandidate };
   static constexpr size_t kKinds = 4;
 
-  // What happened between two versions.
+  // The ids that were touched or removed between two versions.
   class Period {
    public:
-    // In no particular order; an id may occur several times.
+    // The ids of one kind in a stripe, in no particular order; an id may occur
+    // several times.
     const std::vector<uint64_t>& ids(uint32_t stripe, Kind kind) const {
       return ids_[stripe][kind];
     }
@@ -44,13 +45,14 @@ class ChangeLog {
   };
   using Periods = std::vector<std::shared_ptr<const Period>>;
 
-  // Begins to record what happens after `version`, the newest one. Forgets what
-  // was recorded before.
+  // Begins to record the ids that are touched or removed after `version`, the
+  // newest version. Forgets what was recorded before.
   void Begin(GlobalStep version);
   // Forgets what was recorded, and records nothing until Since is called.
   void Pause();
 
-  // Whether a row or candidate of that step must be added when it is touched.
+  // Whether a row or candidate whose last step is `step` must be added when it
+  // is touched, because it has not been touched in the current period.
   bool IsFirstTouch(uint64_t step) const {
     return open_ != nullptr && step <= open_since_.value();
   }
@@ -58,9 +60,9 @@ class ChangeLog {
     if (open_ != nullptr) open_->ids_[stripe][kind].push_back(id);
   }
 
-  // What happened between `since` and `version`, the newest one; nullopt if
-  // that is not known. `since` must be a version with which Begin or this
-  // method was called.
+  // Returns what happened between the versions `since` and `version`, the
+  // newest one; nullopt if not all of it was recorded. `since` must be a
+  // version with which Begin or this method was called.
   std::optional<Periods> Since(GlobalStep since, GlobalStep version);
   // Forgets what happened up to `version`.
   void Forget(GlobalStep version);
@@ -72,10 +74,11 @@ class ChangeLog {
 
  private:
   bool begun_ = false;
-  // What happened after this version is kept.
+  // The version after which all that happened is kept.
   GlobalStep since_;
   Periods ended_;
-  // Null: nothing is being recorded.
+  // The period that is being recorded, which began at open_since_. Null if
+  // nothing is being recorded.
   std::shared_ptr<Period> open_;
   GlobalStep open_since_;
 };

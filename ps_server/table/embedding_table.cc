@@ -26,7 +26,7 @@ using UnalignedFloat = float __attribute__((aligned(1), may_alias));
 // (ps_server/shard/apply_step.cc gives the reason).
 constexpr size_t kWorthHelpers = 4096;
 
-// Rows that a thread reads at a time: about 50 us of work.
+// The number of rows that a thread reads at a time: about 50 us of work.
 constexpr size_t kReadAtATime = 1024;
 
 // The maximum number of bytes of an index for each of its rows: a line of 64
@@ -87,7 +87,7 @@ class EmbeddingTable::SortedItems {
     return {items_.get() + BeginOf(stripe),
             BeginOf(stripe + 1) - BeginOf(stripe)};
   }
-  // Where the items of each push begin in Of(stripe).
+  // The indices in Of(stripe) at which the items of each push begin.
   std::vector<size_t> RunsOf(uint32_t stripe) const {
     std::vector<size_t> runs(begins_.begin() + stripe * num_terms_,
                              begins_.begin() + (stripe + 1) * num_terms_);
@@ -198,7 +198,9 @@ class EmbeddingTable::StripeUpdate {
     Flush();
   }
 
-  // `items`: those of one id, whose row is `row` if it has one.
+  // Applies `items`, which are those of one id, to `row`, the id's row. If the
+  // id has none, `row` is null, and `items` are applied to a new row if the id
+  // is admitted.
   void Touch(RowHeader* row, absl::Span<const Item> items) {
     const uint64_t id = items[0].id;
     const uint64_t hash = HashRowId(id);
@@ -246,8 +248,8 @@ class EmbeddingTable::StripeUpdate {
     return row;
   }
 
-  // Sums a row's gradients as Optimizer::Apply does for a variable's elements:
-  // pushes that do not have the row add a 0.
+  // Adds up a row's gradients as Optimizer::Apply does for a variable's
+  // elements, in which pushes that do not have the row would count as 0.
   void AddUp(absl::Span<const Item> items, float* sum) const {
     // The only number that leaves every other unchanged when it is added.
     std::fill_n(sum, length_, -0.0f);
@@ -503,7 +505,7 @@ int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
 
 absl::Status EmbeddingTable::CheckRoom(int64_t more_rows,
                                        int64_t others_bytes) const {
-  // There was room for all permitted rows from the beginning.
+  // Create has checked that all permitted rows fit.
   if (declared_.has_max_rows()) return absl::OkStatus();
   const int64_t grown =
       std::max<int64_t>(0, more_rows - rows_.store.free_rows());

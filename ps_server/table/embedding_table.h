@@ -35,27 +35,28 @@
 
 namespace holdfast {
 
-// A push that counts.
+// A push that counts in a step: its gradients for the rows of one table.
 struct RowTerm {
-  // Its rows, in the parts in which they came. The parts share no rows and are
-  // in the order of ids. They must outlive the step.
+  // The rows of the push, in the parts in which they came. The parts share no
+  // rows and are in the order of ids. They must outlive the step.
   std::vector<const ReceivedRows*> parts;
-  // 0 or above.
+  // The weight of the push in the step: 0 or above.
   float weight = 0;
 };
 
-// The pushes that make up a step, in the order of S.
+// The pushes that make up a step, in the order of S, the step's list of
+// contributions (docs/protocol/life_of_a_step.md).
 struct RowSum {
   std::vector<RowTerm> terms;
-  // Above 0 and finite.
+  // The number by which the weighted sum is divided: above 0 and finite.
   float divisor = 1;
 };
 
 struct ApplyRowsOptions {
-  // As ApplyOptions::clip_value (ps_server/shard/apply_step.h).
+  // Like ApplyOptions::clip_value (ps_server/shard/apply_step.h).
   std::optional<float> clip_value;
-  // Threads that help with large steps. Null: the caller's thread does all the
-  // work.
+  // Threads that help with large steps. If null, the caller's thread does all
+  // the work.
   ThreadPool* threads = nullptr;
   Simd simd = BestSimd();
 };
@@ -63,9 +64,9 @@ struct ApplyRowsOptions {
 // What the steps of a table have done to its rows since it was made, for
 // monitoring.
 struct RowTotals {
-  // Rows that were made; that were removed because no step had touched them for
-  // expire_after_steps; and that were removed because their bucket was full.
-  // Candidates are not counted.
+  // The numbers of rows that were made; that were removed because no step had
+  // touched them for expire_after_steps; and that were removed because their
+  // bucket was full. Candidates are not counted.
   int64_t admissions = 0;
   int64_t expirations = 0;
   int64_t evictions = 0;
@@ -75,8 +76,9 @@ struct RowTotals {
 // (docs/protocol/tables.md).
 //
 // The state, which does not include totals(), follows from the declaration, the
-// seed and the steps alone. Steps work on single rows and buckets, so it does
-// not depend on the range of buckets, on threads, or on what was read.
+// seed and the steps alone. A step treats each row and bucket by itself, so the
+// state of a row does not depend on the range of buckets, on threads, or on
+// what was read.
 //
 // Thread-compatible. A TableSnapshot may be used by other threads at the same
 // time.
@@ -86,7 +88,7 @@ class EmbeddingTable {
     uint64_t seed = 0;
     BucketRange buckets;
     // Limit for rows, candidates and their indexes, in bytes; CheckRoom refuses
-    // what might exceed it. Default: no limit.
+    // rows that might exceed it. By default there is no limit.
     int64_t max_bytes = std::numeric_limits<int64_t>::max();
   };
 
@@ -96,7 +98,7 @@ class EmbeddingTable {
     kCandidate,
   };
 
-  // `optimizer`: the one that `declared` refers to.
+  // Makes an empty table. `optimizer` is the one that `declared` refers to.
   // Errors: INVALID_ARGUMENT for a declaration that breaks rules, or an
   // optimizer or initializer that a table cannot have; RESOURCE_EXHAUSTED when
   // the declared number of rows does not fit in max_bytes. All name the table.
@@ -110,8 +112,8 @@ class EmbeddingTable {
   int64_t rows() const { return rows_.store.rows(); }
   int64_t candidates() const { return candidates_.store.rows(); }
   const RowTotals& totals() const { return totals_; }
-  // Memory of rows, candidates, indexes and changed ids; memory of copies for
-  // held versions.
+  // The number of bytes of rows, candidates, indexes and changed ids; and the
+  // number of bytes of copies for held versions.
   int64_t bytes() const {
     return rows_.store.bytes() + candidates_.store.bytes() +
            changes_.num_ids() * ChangeLog::kBytesPerId;
@@ -120,26 +122,28 @@ class EmbeddingTable {
     return rows_.store.held_bytes() + candidates_.store.held_bytes();
   }
 
-  // Writes the values of rows, which must belong to buckets(), one after the
-  // other. For a row that does not exist, writes its first values and does not
-  // make it. Returns how many of the rows exist. `threads`: help with many
-  // rows. Null: the caller's thread does all the work.
+  // Writes the values of the rows `ids`, which must belong to buckets(), one
+  // row after the other. For a row that does not exist, writes the first values
+  // that it would have, and does not make it. Returns how many of the rows
+  // exist. `threads` help if there are many rows; if it is null, the caller's
+  // thread does all the work.
   int64_t Read(absl::Span<const uint64_t> ids, float* values,
                ThreadPool* threads = nullptr) const;
-  // The same, as of a held version.
+  // Like Read, but writes the values of `version`, which must be held.
   int64_t ReadHeld(GlobalStep version, absl::Span<const uint64_t> ids,
                    float* values) const;
 
   // The number of `ids` without a row.
   int64_t CountAbsent(absl::Span<const uint64_t> ids) const;
-  // Checks that `more_rows` further rows are certain to fit, beside
-  // `others_bytes` of tables that share its max_bytes. Call it before a push is
+  // Checks that `more_rows` further rows are certain to fit in max_bytes, of
+  // which other tables use `others_bytes` bytes. Call it before a push is
   // acknowledged, with all rows that acknowledged pushes may still make.
   // Errors: FAILED_PRECONDITION, naming table, rows and bytes.
   absl::Status CheckRoom(int64_t more_rows, int64_t others_bytes = 0) const;
   // The maximum number of bytes that a further row takes.
   int64_t BytesPerRow() const;
-  // The maximum number of bytes that max_rows rows take; 0 without max_rows.
+  // The maximum number of bytes that max_rows rows take; 0 if the table has no
+  // max_rows.
   int64_t MaxBytes() const;
 
   // Makes the next version, as described in docs/protocol/tables.md, "A step".
@@ -147,45 +151,48 @@ class EmbeddingTable {
   void ApplyStep(const RowSum& sum, const proto::StepScalars& scalars,
                  const ApplyRowsOptions& options);
 
-  // Holds the newest version, until it has been released as often as held.
+  // Holds the newest version, and returns it. It is held until Release has been
+  // called for it as often as Hold.
   GlobalStep Hold();
   void Release(GlobalStep version);
-  // Holds the newest version for other threads. It is released at the first
-  // step or snapshot after the last copy of the handle is gone.
+  // Holds the newest version for other threads. The version is released at the
+  // first step or snapshot after the last copy of the TableSnapshot is gone.
   //
-  // `since`: a version of which a snapshot was taken, or at which KeepChanges
-  // was called. The snapshot lists the ids that were removed after it and, with
-  // `changes`, has only the rows that were touched. If it is not known what has
-  // changed, it has all rows and no such list.
+  // `since` is a version of which a snapshot was taken, or at which KeepChanges
+  // was called. The snapshot lists the ids that were removed after `since` and,
+  // if `changes`, has only the rows and candidates that were touched after it.
+  // If these ids were not all recorded, the snapshot has all rows and no such
+  // list.
   TableSnapshot Snapshot(std::optional<GlobalStep> since = std::nullopt,
                          bool changes = false);
-  // Records the ids that are touched or removed, from the next step on. Stops
-  // when there are so many that saving all rows is better, and begins again at
-  // the next snapshot.
+  // Records the ids that are touched or removed, from the next step on. The
+  // recording stops if there are so many ids that saving all rows is better,
+  // and begins again at the next snapshot.
   void KeepChanges() { changes_.Begin(version_); }
   // Forgets what steps up to `version` have changed.
   void ForgetChanges(GlobalStep version) { changes_.Forget(version); }
 
-  // The rows or candidates of a bucket in the order of ids: the newest ones, or
-  // those of a held version. The pointers are valid until the next change.
+  // The rows or candidates of a bucket, in the order of ids, at the newest
+  // version or, if `held` is set, at that held version. The pointers are valid
+  // until the next change.
   std::vector<const RowHeader*> Sorted(
       Kind kind, uint32_t bucket,
       std::optional<GlobalStep> held = std::nullopt) const;
-  // The number of floats of each row that Sorted returns: values and slots;
-  // candidates have none.
+  // The number of floats of each RowHeader that Sorted returns: a row's values
+  // and slots, or 0 for candidates.
   size_t floats(Kind kind) const {
     return kind == Kind::kRow ? rule_->floats() : 0;
   }
 
-  // For restoring into an empty table: adds a row or candidate as Sorted
-  // returned it, and sets the version. Rows come before candidates. Errors:
-  // DATA_LOSS, naming the table and the row, for a row that belongs to another
-  // ps or is there already, another number of floats, or a step or count out of
-  // range.
+  // Load and SetVersion restore an empty table. Load adds a row or candidate
+  // that Sorted returned when it was saved; all rows must be loaded before the
+  // first candidate. Errors: DATA_LOSS, naming the table and the row, for a row
+  // that belongs to another ps or exists already, another number of floats than
+  // floats(kind), or a step or count out of range.
   absl::Status Load(Kind kind, uint64_t id, uint64_t step, uint32_t count,
                     absl::Span<const float> floats);
-  // The same for a row whose values are from elsewhere: it gets first slots,
-  // step 0 and count 0.
+  // Like Load, for a row of which only the values are known: it gets first
+  // slots, step 0 and count 0.
   absl::Status LoadValues(uint64_t id, absl::Span<const float> values);
   void SetVersion(GlobalStep version) { version_ = version; }
 
@@ -203,10 +210,10 @@ class EmbeddingTable {
   struct Part {
     // Refers to a member of shared_.
     BucketStore& store;
-    // The least recently touched rows of each full bucket, as of when it was
-    // last searched for them; the oldest last. Saves searching the bucket for
-    // each row that it gains. Entries of rows that have been touched or removed
-    // since are skipped.
+    // For each full bucket, the rows that were the least recently touched when
+    // the bucket was last searched for them; the oldest is last. This saves
+    // searching the bucket for each row that it gains. Entries whose rows have
+    // been touched or removed since then are skipped.
     ByBucket oldest;
   };
 
@@ -226,13 +233,14 @@ class EmbeddingTable {
 
   // The maximum number of rows, and of candidates, of a bucket.
   uint32_t cap() const;
-  // The maximum number of rows of all buckets; 0 without max_rows.
+  // The maximum number of rows of all buckets; 0 if the table has no max_rows.
   int64_t MaxRows() const;
   // The number of steps in which each bucket is swept once for expired rows.
   uint32_t sweep_period() const;
-  // The first bucket from `begin` on that the step making `version` sweeps.
+  // The first bucket from `begin` on that is swept by the step that makes
+  // `version`.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
-  // Releases what snapshots held.
+  // Releases the versions that snapshots no longer need.
   void ReleaseUnneeded();
   const Part& part(Kind kind) const {
     return kind == Kind::kRow ? rows_ : candidates_;

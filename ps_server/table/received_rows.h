@@ -16,7 +16,8 @@
 
 namespace holdfast {
 
-// Memory of a received row in addition to its gradient: its id and a pointer.
+// The number of bytes that a received row takes in addition to its gradient:
+// its id and a pointer.
 inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 
 // The gradients of one push for rows of one table, as they came, and where each
@@ -25,21 +26,22 @@ inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 // Immutable, and so thread-safe.
 class ReceivedRows {
  public:
-  // `ids`: encoded as in common/tensor/row_ids.h. `gradients`: in `encoding`,
-  // row after row in the order of ids, in spans that may cut rows and elements.
-  // Values may be any float, including NaN, as in dense gradients. Errors:
-  // INVALID_ARGUMENT, naming the table and what does not fit: an encoding other
-  // than EXACT or the declared one, more rows than declared, ids that do not
-  // parse or do not belong to `buckets`, gradients of the wrong size.
+  // `ids` are encoded as in common/tensor/row_ids.h. `gradients` has the
+  // gradients in `encoding`, row after row in the order of ids; a row or an
+  // element may be split between its spans. Values may be any float, including
+  // NaN, as in dense gradients. Errors: INVALID_ARGUMENT, naming the table and
+  // what does not fit: an encoding other than EXACT or the declared one, more
+  // rows than declared, ids that do not parse or do not belong to `buckets`,
+  // gradients of the wrong size.
   static absl::StatusOr<ReceivedRows> Parse(
       const proto::EmbeddingTable& table, BucketRange buckets,
       uint64_t num_rows, absl::string_view ids, Buffer gradients,
       proto::Encoding encoding = proto::EXACT);
 
-  // In ascending order.
+  // The ids of the rows, in ascending order.
   absl::Span<const uint64_t> ids() const { return ids_; }
-  // float32 of the length of a row, at any alignment; decoded if it came in
-  // another encoding.
+  // The gradient of the row ids()[row]: as many float32 as a row has values, at
+  // any alignment. It is decoded if it came in another encoding.
   const void* gradient(size_t row) const { return gradients_[row]; }
 
  private:
@@ -48,7 +50,8 @@ class ReceivedRows {
   std::vector<uint64_t> ids_;
   Buffer data_;
   std::vector<const void*> gradients_;
-  // Copies of the rows that extend over several spans; or all rows, decoded.
+  // Copies of the rows that are split between spans of the received bytes or,
+  // if they came in another encoding than EXACT, all rows, decoded.
   std::vector<std::unique_ptr<char[]>> whole_;
 };
 

@@ -15,16 +15,18 @@
 
 namespace holdfast {
 
-// How a gradient changes rows. A row is an array of its values, followed by
-// those of its slots.
+// The rule by which gradients change rows. A row is an array of its values,
+// followed by its slots.
 //
-// The rule of each element is that of ps_server/optimizer, to which the row's
-// values and slots are passed; so the bits are those of a dense variable. The
-// rows that a step does not touch keep their values and slots. With SGD and
-// Adagrad a gradient of 0 does not change a dense variable either, so a table
-// equals that variable bit for bit (if accumulators or epsilon are above 0, and
-// without weight decay). Momentum, Adam and FTRL are lazy: a dense variable's
-// elements would keep moving. Adam's bias corrections are the step's.
+// Each element follows the rule of ps_server/optimizer, to which the row's
+// values and slots are passed, so the results have the same bits as those of a
+// dense variable. The rows that a step does not touch keep their values and
+// slots. With SGD and Adagrad, a gradient of 0 does not change a dense variable
+// either, so a table equals a dense variable with the same gradients bit for
+// bit (if accumulators or epsilon are above 0, and without weight decay).
+// Momentum, Adam and FTRL are lazy: a dense variable's elements would keep
+// moving. Adam's bias corrections are those of the step, whichever steps have
+// touched the row.
 //
 //   Row-wise Adagrad   a' = a + mean(g^2)
 //                      w' = w - lr g / (sqrt(a') + epsilon)
@@ -50,8 +52,8 @@ class RowRule {
                      const float* gradients) const = 0;
 };
 
-// How many rows are best passed to Apply at a time: few enough that the copies
-// of their values and slots stay in the nearest cache.
+// The number of rows that are best passed to Apply at a time: few enough for
+// the copies of their values and slots to stay in the nearest cache.
 size_t RowsAtATime(uint32_t row_length);
 
 // Errors: INVALID_ARGUMENT, naming the table, for an optimizer that a table

@@ -8,7 +8,8 @@
 
 namespace holdfast {
 
-// What precedes the floats of a row. Checkpoints contain it as it is in memory.
+// The header of a row, which precedes the row's floats. Checkpoints contain the
+// header as it is in memory.
 //
 // Step and count share eight bytes, because a row of a large table must be
 // small.
@@ -22,8 +23,8 @@ class RowHeader {
 
   // The version that the last change of the row made.
   uint64_t step() const { return step_and_count_ >> 24; }
-  // The number of pushes that have touched the row. Stays at kMaxCount once it
-  // is reached.
+  // The number of pushes that have touched the row. Once the count has reached
+  // kMaxCount, it stays there.
   uint32_t count() const { return step_and_count_ & kMaxCount; }
   void Set(uint64_t step, uint64_t count) {
     step_and_count_ = step << 24 | (count < kMaxCount ? count : kMaxCount);
@@ -40,14 +41,14 @@ class RowHeader {
   uint64_t step_and_count_;
 };
 
-// Rows of one size, in slabs. Each row is named by a place of 4 bytes, and
-// never moves.
+// Rows of one size, in slabs. Each row is identified by its place, a number of
+// 4 bytes, and never moves.
 //
 // Slab 0 has kFirstRows rows and each later one as many as all before it, so
 // growth copies nothing and a few slabs serve any size. Large slabs are mapped,
 // and the system makes their pages when rows are first written: rows that are
 // not used yet take address space but no memory. Freed places are reused first;
-// their memory is not given back.
+// their memory is not given back to the system.
 //
 // Thread-compatible.
 class RowSlab {
@@ -76,10 +77,10 @@ class RowSlab {
   }
 
   size_t row_bytes() const { return row_bytes_; }
-  // Rows in use.
+  // The number of rows in use.
   uint32_t rows() const { return end_ - num_free_; }
   uint32_t free_rows() const { return num_free_; }
-  // Memory of the most rows that were ever in use at a time.
+  // The number of bytes of the most rows that were ever in use at a time.
   int64_t bytes() const { return int64_t{end_} * row_bytes_; }
 
  private:
@@ -99,8 +100,8 @@ class RowSlab {
   std::array<uintptr_t, 33 - kFirstBits> bases_;
   // All places below this one have been taken at some time.
   uint32_t end_ = 0;
-  // The first place of the list of free ones below `end_`; the id of each is
-  // the next one.
+  // The first place in the list of free places below end_, or kNoPlace; the id
+  // of a free row is the next place in the list.
   uint32_t free_ = kNoPlace;
   uint32_t num_free_ = 0;
 };

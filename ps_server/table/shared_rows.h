@@ -17,8 +17,8 @@
 namespace holdfast {
 
 // A mutex between one thread that changes a table and others that copy from it.
-// The changing thread has priority: it waits for at most one copy, however many
-// copies follow each other.
+// The changing thread has priority: it waits for at most one copy to end,
+// however many threads want to copy.
 class CopyMutex {
  public:
   // Locks for the thread that changes the table.
@@ -56,7 +56,8 @@ class CopyMutex {
 
  private:
   absl::Mutex mutex_;
-  // Set without holding the mutex, and reset while holding it.
+  // Whether the changing thread waits for the mutex. Set without holding the
+  // mutex, and reset while holding it.
   std::atomic<bool> change_waits_{false};
 };
 
@@ -85,8 +86,8 @@ struct SharedRows {
   CopyMutex holds;
   std::array<CopyMutex, kStripes> stripes;
 
-  // Versions that snapshots no longer need, each as often as it was held for
-  // one. The table releases them at its next step.
+  // The versions that snapshots no longer need: each occurs once for each of
+  // these snapshots. The table releases them at its next step.
   absl::Mutex unneeded_mutex;
   std::vector<GlobalStep> unneeded ABSL_GUARDED_BY(unneeded_mutex);
 };

@@ -21,7 +21,6 @@ namespace holdfast {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr EmbeddingTable::Kind kRow = EmbeddingTable::Kind::kRow;
 constexpr EmbeddingTable::Kind kCandidate = EmbeddingTable::Kind::kCandidate;

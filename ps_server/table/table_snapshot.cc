@@ -19,23 +19,26 @@ static_assert(sizeof(RowHeader) == 16);
 
 namespace {
 
-// What will be appended for a bucket: its rows, or its candidates.
+// Copies of the rows, or of the candidates, of a bucket, to be appended to the
+// checkpoint.
 struct Copied {
-  // The rows, each of row_bytes, and their places in the order of ids.
+  // The rows, each of row_bytes bytes, and the order of their ids.
   std::string rows;
   std::vector<std::pair<uint64_t, size_t>> by_id;
-  // Ids that were removed and are not there, in ascending order.
+  // The ids that were removed and do not exist in the snapshot's version, in
+  // ascending order.
   std::vector<uint64_t> removed;
 };
 
-// Copies from a held version. `touched`: only these ids, if they are there;
-// null: all. `removed`: ids that were removed, and may have been made again.
+// Copies entries of a held version: those of the ids in `touched` that exist,
+// or all if it is null. `removed` has ids that were removed, and may have been
+// made again.
 Copied Copy(SharedRows* shared, const BucketStore& store, GlobalStep version,
             uint32_t bucket, size_t row_bytes,
             const std::vector<uint64_t>* touched,
             const std::vector<uint64_t>& removed) {
-  // A row may change as soon as the locks are released, so all are copied
-  // first; what can wait is done after that.
+  // A row may change as soon as the locks are released, so all rows are copied
+  // first, and only then is the rest done.
   Copied copied;
   const auto copy = [&](const RowHeader* row) {
     copied.by_id.emplace_back(row->id(), copied.rows.size());
@@ -90,7 +93,7 @@ TableSnapshot::ChangedIds TableSnapshot::Held::ChangedIn(
   const bool is_other = stripe != its_stripe;
   stripe = its_stripe;
   for (size_t kind = 0; kind < ChangeLog::kKinds; ++kind) {
-    // All rows are there, touched or not.
+    // The checkpoint has all rows, touched or not.
     if (!contents.changes && kind <= ChangeLog::kCandidate) continue;
     auto& of_stripe = sorted[kind];
     if (is_other) {

@@ -23,49 +23,53 @@ namespace holdfast {
 
 struct SharedRows;
 
-// A version of an embedding table, held so that another thread can write it
-// while steps go on. It may outlive the table.
+// A version of an embedding table, held so that another thread can write it to
+// a checkpoint while steps go on. It may outlive the table.
 //
-// Copies share one held version, which the table releases at the step after the
-// last of them is gone. Thread-safe.
+// Copies of a TableSnapshot share one held version, which the table releases at
+// the first step after the last copy is gone. Thread-safe.
 class TableSnapshot {
  public:
-  // What a checkpoint contains of the version.
+  // What a checkpoint of the version contains.
   struct Contents {
-    // Ids that were removed after this version are listed. Absent: none are
+    // The version after which removed ids are listed. If absent, none are
     // listed.
     std::optional<GlobalStep> since;
-    // What changed between `since` and the version.
+    // The ids that were touched or removed between `since` and the snapshot's
+    // version.
     ChangeLog::Periods changed;
-    // Whether it contains only rows and candidates that were touched after
-    // `since`. If so, also how many rows and candidates the table has, by
-    // bucket.
+    // Whether the checkpoint contains only the rows and candidates that were
+    // touched after `since`. If so, num_rows and num_candidates are set: the
+    // numbers of all rows and candidates of the table, indexed by bucket.
     bool changes = false;
     std::vector<uint32_t> num_rows;
     std::vector<uint32_t> num_candidates;
   };
 
-  // Called by EmbeddingTable::Snapshot. `version` of `shared` must be held once
-  // more for the snapshot. `bytes`: those of all rows and candidates.
+  // Called by EmbeddingTable::Snapshot. The caller must have held `version` of
+  // `shared` for the snapshot. `bytes` is the size of all rows and candidates,
+  // as in bytes().
   TableSnapshot(std::shared_ptr<SharedRows> shared, GlobalStep version,
                 uint64_t bytes, Contents contents);
 
   const proto::EmbeddingTable& declared() const;
   const BucketRange& buckets() const;
-  // The number of float32 of a row: values and slots.
+  // The number of float32 in a row: its values and slots.
   size_t floats_per_row() const;
   GlobalStep version() const { return held_->version; }
   const Contents& contents() const { return held_->contents; }
-  // Bytes of all rows and candidates, touched or not, as in a checkpoint.
+  // The number of bytes that all rows and candidates, touched or not, take in a
+  // checkpoint.
   uint64_t bytes() const { return held_->bytes; }
 
-  // Appends the part of contents() that is in a bucket, in the format of a
-  // checkpoint (docs/formats/checkpoint.md). A step waits while a bucket of its
-  // stripe is copied.
+  // Appends to `bytes` what contents() has of a bucket, in the format of a
+  // checkpoint (docs/formats/checkpoint.md). While a bucket is copied, a step
+  // that changes rows of the bucket's stripe waits.
   StoredBucket AppendBucket(uint32_t bucket, std::string* bytes) const;
 
  private:
-  // The ids of a bucket, indexed by ChangeLog::Kind; ascending, each once.
+  // The changed ids of a bucket, indexed by ChangeLog::Kind; each id once, in
+  // ascending order.
   using ChangedIds = std::array<std::vector<uint64_t>, ChangeLog::kKinds>;
 
   struct Held {
@@ -79,8 +83,8 @@ class TableSnapshot {
     const uint64_t bytes;
     const Contents contents;
 
-    // The changed ids of the stripe that was asked for last, sorted by bucket
-    // and id.
+    // `stripe` is the stripe of the bucket that ChangedIn was called for last,
+    // and `sorted` has the stripe's changed ids, sorted by bucket and id.
     mutable absl::Mutex mutex;
     mutable std::optional<uint32_t> stripe ABSL_GUARDED_BY(mutex);
     mutable std::array<std::vector<std::pair<uint32_t, uint64_t>>,

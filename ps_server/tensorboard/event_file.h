@@ -19,7 +19,7 @@ namespace holdfast {
 // is, in little-endian order,
 //
 //   uint64  length of data
-//   uint32  masked CRC32C of the eight bytes before
+//   uint32  masked CRC32C of the length's eight bytes
 //   byte    data[length]
 //   uint32  masked CRC32C of data
 //
@@ -29,17 +29,18 @@ namespace holdfast {
 // Thread-compatible.
 class EventFile {
  public:
-  // Creates a file in `folder` whose name sorts after those of the event files
-  // there, because TensorBoard reads them in that order: the name contains the
-  // seconds of `date`, or one more than the seconds of the last file if that is
-  // greater. `process` says who writes the file. Errors: those of the file
-  // system.
+  // Creates a file in `folder` whose name sorts after the names of all event
+  // files in it, because TensorBoard reads the files in the order of their
+  // names. The name contains the seconds of `date` or, if the last file's name
+  // has as many seconds or more, one second more than that name. `process` says
+  // who writes the file. Errors: those of the file system.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(
       FileSystem* files, const std::string& folder, absl::Time date,
       absl::string_view process);
 
-  // Errors: those of the file system, after which the file may end within a
-  // record, and must not be appended to.
+  // Appends a record for each event.
+  // Errors: those of the file system. After an error the file may end within a
+  // record, and nothing must be appended to it.
   absl::Status Append(const std::vector<proto::tensorboard::Event>& events);
 
  private:

@@ -19,21 +19,23 @@ namespace holdfast {
 
 // Writes a job's progress for TensorBoard: loss, rates and evaluations by step.
 //
-// When the job goes on from an earlier step, another file begins, whose START
-// makes readers drop what earlier files say about later steps; so readers see
-// ascending steps. When the disk fails, the next event begins another file, and
-// the daemon's log says once what is missing.
+// When the job goes on from an earlier step, another file begins. Its START
+// event makes readers drop what earlier files say about later steps, so that
+// readers see ascending steps. When the disk fails, the next event begins
+// another file, and the daemon's log says once what is missing.
 //
 // Thread-compatible; blocks while the disk does.
 class ScalarLog {
  public:
-  // `folder` must exist. `process`: the daemon's name, for the names of files.
+  // `folder` must exist. `process` is the daemon's name, which the names of
+  // files contain.
   ScalarLog(FileSystem* files, std::string folder, std::string process,
             std::function<absl::Time()> date);
 
-  // The job begins, or goes on, at `step`.
+  // Records that the job begins, or goes on, at `step`.
   void Begin(uint64_t step);
-  // Writes what is new.
+  // Writes `news`, the points of the job's history that are new since the last
+  // call.
   void Add(const proto::GetHistoryResponse& news);
 
  private:
@@ -47,7 +49,7 @@ class ScalarLog {
 
   // The last step that was written, or from which the job went on.
   uint64_t step_ = 0;
-  // Null: the next event begins a file.
+  // The file that is being written. Null if the next event must begin a file.
   std::unique_ptr<EventFile> file_;
   bool failing_ = false;
 };

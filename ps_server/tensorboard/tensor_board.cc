@@ -36,7 +36,8 @@ void TensorBoard::Look(Coordinator* coordinator) {
     step_ = evaluated_ = *begun;
     has_begun_ = true;
   }
-  // What happened in an earlier life is in the files of that life.
+  // What happened in an earlier life of the coordinator is in the files of that
+  // life.
   if (!has_begun_) return;
 
   proto::GetHistoryRequest request;

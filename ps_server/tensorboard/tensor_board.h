@@ -15,26 +15,26 @@
 
 namespace holdfast {
 
-// Takes what is new from the coordinator, and writes it for TensorBoard on a
-// thread of its own.
+// Takes the new points of the job's history from the coordinator, and writes
+// them for TensorBoard on a thread of its own.
 //
 // Thread-compatible: called from the coordinator's strand, or after the strand
 // has stopped.
 class TensorBoard {
  public:
-  // `known`: the number of the last event that happened in an earlier life of
+  // `known` is the number of the last event that happened in an earlier life of
   // the coordinator. Errors: those of the file system when the folder cannot be
   // made.
   static absl::StatusOr<std::unique_ptr<TensorBoard>> Start(
       FileSystem* files, const std::string& folder, const std::string& process,
       uint64_t known);
 
-  // Takes what is new. Call it about once a second: steps that were rolled back
-  // in between are not seen.
+  // Takes what is new in the history of `coordinator`. Call it about once a
+  // second: steps that are rolled back before the next call are not seen.
   void Look(Coordinator* coordinator);
 
-  // Returns false if what was taken is not written within `patience`; this
-  // object must then not be destroyed.
+  // Waits until what was taken is written. Returns false if that takes longer
+  // than `patience`; this object must then not be destroyed.
   bool Stop(absl::Duration patience);
 
  private:

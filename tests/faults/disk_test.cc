@@ -624,7 +624,7 @@ TEST_F(DiskTest, AHungDiskDoesNotKeepAPsFromEnding) {
   EXPECT_TRUE(cluster.AdvanceUntil([&] { return cluster.starts("ps-1") > 1; },
                                    absl::Seconds(30)))
       << cluster.Describe();
-  EXPECT_THAT(cluster.log("ps-1"), HasSubstr("does not answer"));
+  EXPECT_THAT(cluster.log("ps-1"), HasSubstr("the disk does not respond"));
   std::filesystem::remove(hanging);
   ExpectTheRightEnd(&cluster);
 }

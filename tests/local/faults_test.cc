@@ -72,8 +72,8 @@ TEST_F(FaultsTest, DaemonThatIsKilledIsNamed) {
     EXPECT_THAT(program->output(),
                 AllOf(HasSubstr(absl::StrCat(name, " (pid ", pid,
                                              ") ended with signal 9 (Killed)")),
-                      HasSubstr(absl::StrCat("of ", run_dir_, "/", name,
-                                             ".log:\n  "))));
+                      HasSubstr(absl::StrCat("The end of its log, ", run_dir_,
+                                             "/", name, ".log:\n  "))));
     ExpectNoDaemonIsLeft();
     EXPECT_EQ(ReadText(run_dir_ + "/ps-0.pid"), "");
     daemons_.clear();

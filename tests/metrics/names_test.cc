@@ -30,8 +30,6 @@
 namespace holdfast {
 namespace {
 
-using ::testing::IsEmpty;
-
 std::string ReadFile(const std::string& path) {
   std::ifstream file(absl::StrCat(std::getenv("TEST_SRCDIR"), "/",
                                   std::getenv("TEST_WORKSPACE"), "/", path));

@@ -152,10 +152,11 @@ MUTATIONS = [
     ]),
     Mutation("P2_scalars", "a push is applied with any scalars that its worker names", [
         Change(APPLY,
-               "                                                   request.ticket_receipt());\n"
-               "      !status.ok()) {",
-               "                                                   request.ticket_receipt());\n"
-               '      !status.ok() && !Mutant("P2_scalars")) {'),
+               "HOLDFAST_RETURN_IF_ERROR(receipts_->CheckTicket(push, request.scalars(),\n"
+               "                                                  request.ticket_receipt()));",
+               "const absl::Status ticket = receipts_->CheckTicket(\n"
+               "      push, request.scalars(), request.ticket_receipt());\n"
+               '  if (!Mutant("P2_scalars")) HOLDFAST_RETURN_IF_ERROR(ticket);'),
     ]),
     Mutation("P2_held", "a push is applied without proof that the other shards hold it", [
         Change(APPLY,

@@ -20,15 +20,16 @@
 namespace holdfast {
 
 // A view of a float32 matrix in a backend's memory: row-major, dense. The host
-// must not dereference `data`, which may be an address on a GPU. Tensors of a
-// higher rank are matrices too: their first dimension is the rows, all others
-// together are the columns.
+// must not dereference `data`, which may be an address on a GPU. A tensor of a
+// higher rank is viewed as a matrix too: its first dimension gives the rows,
+// all others together give the columns.
 //
-// A matrix may come with a copy of its values that is rounded to the precision
-// of products; products take the copy instead of rounding the values again
-// (Backend::ReserveFactor). An operation that writes the values must write the
-// copy too, or write to a matrix that has no copy. A matrix may also have the
-// copy alone, and no values.
+// A matrix may come with `rounded`, a copy of its values in the precision to
+// which factors of products are rounded (precision.h). Products read the copy
+// instead of rounding the values again (Backend::ReserveFactor). An operation
+// that writes the values must also write the copy, or be given a matrix without
+// a copy. If `rounded_alone`, only the copy holds values, and nothing may be
+// read from `data`.
 struct ConstMatrix {
   const float* data = nullptr;
   int64_t rows = 0;
@@ -52,10 +53,10 @@ struct Matrix {
   }
 };
 
-// A window that moves over images: of a convolution or of pooling. An image is
-// a row of a matrix, its values in the order [height, width, channels] (NHWC).
-// A window that reaches beyond the image sees padding there, but never padding
-// alone.
+// The window of a convolution or of pooling, which moves over images. An image
+// is one row of a matrix, with its values in the order [height, width,
+// channels] (NHWC). If the window reaches beyond the image, it sees padding
+// there, but it always covers at least one pixel.
 struct Window {
   // The size of an input image.
   int64_t height = 0;
@@ -65,8 +66,9 @@ struct Window {
   int64_t window_width = 1;
   int64_t stride_height = 1;
   int64_t stride_width = 1;
-  // Padding before the first row and column. After the last, there is as much
-  // as the last window needs.
+  // The rows of padding above an image, and the columns of padding to its left.
+  // Below the image and to its right there is as much padding as the last
+  // position of the window needs.
   int64_t pad_top = 0;
   int64_t pad_left = 0;
   // The size of an output image: the number of positions that the window takes.
@@ -96,7 +98,8 @@ struct Convolution {
   int64_t output_size() const { return window.output_places() * filters; }
 };
 
-// What the columns of a matrix [m, n] are normalised with, each [1, n].
+// What NormalizeColumns needs to normalise the columns of a matrix [m, n]. Each
+// matrix is [1, n], with one value per column.
 struct ColumnNorm {
   ConstMatrix mean;
   ConstMatrix variance;
@@ -108,8 +111,9 @@ struct ColumnNorm {
 // Whether MatMul takes a factor as it is or transposed.
 enum class Form { kPlain, kTransposed };
 
-// float32 memory of a backend, returned to it on destruction. May grow, never
-// shrinks. Must not outlive the backend.
+// A backend's memory for float32 values, which is given back to the backend on
+// destruction. A buffer may grow (Backend::Reserve), but never shrinks. It must
+// not outlive the backend.
 class DeviceBuffer {
  public:
   using Free = std::function<void(float*)>;
@@ -121,7 +125,8 @@ class DeviceBuffer {
   // The number of values that fit.
   int64_t capacity() const { return capacity_; }
 
-  // The first rows x cols values, which must be within the capacity.
+  // Returns the first rows x cols values as a matrix. They must be within the
+  // capacity.
   Matrix View(int64_t rows, int64_t cols) const {
     return {data_.get(), rows, cols};
   }
@@ -131,31 +136,35 @@ class DeviceBuffer {
   int64_t capacity_ = 0;
 };
 
-// A model's own operation (Backend::Custom). On a GPU it launches kernels on
-// the cudaStream_t that it is given, and does not wait for them. Elsewhere it
-// is given none, and computes before it returns.
+// A model's own operation (Backend::Custom). On a GPU, `cuda_stream` is a
+// cudaStream_t: the operation launches its kernels on this stream and does not
+// wait for them. On other devices `cuda_stream` is absent, and the operation
+// has computed its results when it returns.
 using CustomOperation =
     std::function<absl::Status(std::optional<void*> cuda_stream)>;
 
 // Values on their way from a backend to the host.
 struct Download {
-  // Must be read only after they have arrived.
+  // Must not be read before they have arrived (Backend::Await).
   absl::Span<const float> values;
-  // The backend's own mark of the moment when they arrive.
+  // The backend's own number for the work that must be done before the values
+  // have arrived.
   uint64_t ticket = 0;
 };
 
-// A matrix that its backend lets others read. The caller keeps one for each
-// matrix and passes the same one each time.
+// A matrix that its backend lets other backends read (Backend::Share). The
+// caller keeps one SharedMatrix for each matrix that it shares, and passes the
+// same one in each call for this matrix.
 struct SharedMatrix {
   ConstMatrix matrix;
-  // For the backends alone: when the matrix is ready, and where it is.
+  // Used by the backends alone: the event after which the matrix can be read,
+  // and the device whose memory holds the matrix.
   int event = -1;
   const void* ready = nullptr;
   int device = 0;
 };
 
-// What the outputs of a batch's examples are compared with.
+// What a loss compares the outputs for a batch's examples with.
 struct Targets {
   // The class of each example; empty if there are `values`.
   absl::Span<const int32_t> labels;
@@ -165,12 +174,12 @@ struct Targets {
   absl::Span<const float> weights;
 };
 
-// Bags of rows of a matrix, on the host. A bag has any number of rows, and may
-// have a row more than once. Each occurrence of a row in a bag is a use; uses
-// are numbered bag by bag.
+// Bags of rows of a matrix, described by arrays in host memory. A bag has any
+// number of rows, and may have a row more than once. Each occurrence of a row
+// in a bag is a use; uses are numbered bag by bag.
 struct Bags {
-  // Indexed by use: the row, the bag, and the factor of the row; without
-  // weights, all factors are 1.
+  // Indexed by use: its row, its bag, and the factor by which the row is
+  // multiplied. If `weights` is empty, all factors are 1.
   absl::Span<const uint32_t> rows;
   absl::Span<const uint32_t> bags;
   absl::Span<const float> weights;
@@ -185,7 +194,7 @@ struct Bags {
   int64_t num_rows() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
 
-// The same in memory that a backend's operations can read
+// The same as Bags, but in memory that a backend's operations can read
 // (Backend::UploadBags).
 struct DeviceBags {
   const uint32_t* rows = nullptr;
@@ -202,8 +211,8 @@ struct DeviceBags {
   int64_t merged = 1;
 
   int64_t num_merged_bags() const { return num_bags / merged; }
-  // The same bags with every `count` consecutive ones merged into one. `count`
-  // must divide their number.
+  // Returns the same bags with every `count` consecutive ones merged into one.
+  // `count` must divide num_merged_bags().
   DeviceBags Merged(int64_t count) const {
     DeviceBags bags = *this;
     bags.merged *= count;
@@ -237,7 +246,8 @@ struct LossFunction {
 
 // The result of a loss over a batch.
 struct LossSums {
-  // The sum over the examples, each times its weight; natural logarithms.
+  // The sum of the examples' losses, each times the weight of the example.
+  // Logarithms are natural.
   double loss = 0;
   // The number of examples whose class is predicted correctly. Absent if no
   // class is predicted.
@@ -251,37 +261,38 @@ struct LossSums {
 
 // A loss whose sums may still be on their way to the host.
 struct PendingLoss {
-  // Set if the sums are known already, as they are when the host computes.
+  // Set if the sums are known already, as they are if the host computes.
   std::optional<LossSums> sums;
-  // For the backend alone, if `sums` is not set: the download that brings them,
-  // and which of the optional sums it contains.
+  // Used by the backend alone, if `sums` is absent: the download that brings
+  // the sums, and whether these include LossSums::correct and the two errors.
   Download download;
   bool tells_correct = false;
   bool tells_errors = false;
 };
 
-// The arithmetic behind a model. Everything that a model does to tensors goes
-// through one, so that the model runs on whatever the backend runs on.
+// The arithmetic behind a model. A model computes with tensors only through a
+// backend, so that the model runs on any device for which there is a backend.
 //
 // Matrices are in the backend's memory; Upload and StartDownload are the only
 // ways in and out. Operations begin in the order of the calls, and each sees
-// the results of those before it. They may end after the call has returned: the
-// error of an operation is returned by the next call that returns a status, and
-// only values that have been downloaded are certain to be right.
+// the results of those before it. An operation may end after its call has
+// returned: its error is then returned by the next call that returns a status,
+// and only values that have been downloaded are certain to be right.
 //
-// The caller is responsible for matching shapes, and for dimensions below 2^31.
-// A matrix may have no rows. Sums run in a fixed order: the same calls give the
-// same bits, for the same device and number of threads, wherever in memory the
-// matrices are.
+// The caller must pass matrices whose shapes match and whose dimensions are
+// below 2^31. A matrix may have no rows. Sums run in a fixed order: the same
+// calls give the same bits, for the same device and number of threads, wherever
+// in memory the matrices are.
 //
 // Thread-compatible: one model uses it from one thread at a time.
 class Backend {
  public:
   struct Description {
-    // What does the arithmetic: the core that OpenBLAS has chosen its code for,
-    // such as "SkylakeX".
+    // The hardware that computes. On the CPU it is the type of core for which
+    // OpenBLAS has chosen its code, such as "SkylakeX".
     std::string core;
-    // Threads within an operation. A different number gives different bits.
+    // The number of threads that compute one operation. A different number
+    // gives different bits.
     int threads = 1;
   };
 
@@ -289,22 +300,23 @@ class Backend {
 
   virtual Description Describe() const = 0;
 
-  // Sets the tracer in which the backend records operations and copies from
-  // here on, and its users record parts of models. It must outlive the backend.
-  // Null, the default, records nothing.
+  // Sets the tracer in which the backend records its operations and copies from
+  // now on, and in which the backend's users record parts of models. `tracer`
+  // must outlive the backend. If it is null, as it is by default, nothing is
+  // recorded.
   virtual void SetTracer(Tracer* tracer) { tracer_ = tracer; }
   Tracer* tracer() const { return tracer_; }
 
-  // Makes `buffer` hold at least `size` values. If it has to grow, its values
-  // are undefined afterwards. Errors: RESOURCE_EXHAUSTED when there is no
-  // memory.
+  // Makes `buffer` hold at least `size` values. If the buffer has to grow, its
+  // values are undefined afterwards. Errors: RESOURCE_EXHAUSTED when there is
+  // no memory.
   virtual absl::Status Reserve(int64_t size, DeviceBuffer* buffer) = 0;
 
   // Reserves room for a matrix of rows x cols that NormalizeColumns or its
-  // gradient will write and products will read. The matrix has a rounded copy
-  // if this backend rounds the factors of products and gains by a copy. `alone`
-  // says that nothing but products will read it: it may then have the copy and
-  // no values. Errors: those of Reserve.
+  // gradient will write and products will read. The matrix gets a rounded copy
+  // (ConstMatrix) if this backend rounds the factors of products and a copy
+  // saves time. If `alone`, nothing but products may read the matrix, which may
+  // then have the copy alone. Errors: those of Reserve.
   virtual absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
                                                bool /*alone*/,
                                                DeviceBuffer* buffer) {
@@ -314,8 +326,9 @@ class Backend {
 
   // Reserves room for a matrix of rows x cols that will be downloaded to
   // `host`: in `host` itself if the backend can write host memory, so that the
-  // download copies nothing; otherwise, or if `host` is empty, in `buffer`. A
-  // `host` that is not empty must have that size. Errors: those of Reserve.
+  // download copies nothing; otherwise, or if `host` is empty, in `buffer`. If
+  // `host` is not empty, it must have rows x cols values. Errors: those of
+  // Reserve.
   virtual absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host,
                                             int64_t rows, int64_t cols,
                                             DeviceBuffer* buffer) {
@@ -323,26 +336,28 @@ class Backend {
     return buffer->View(rows, cols);
   }
 
-  // The values of `host`, rows x cols of them, as a matrix. A backend that can
-  // read host memory returns a view of it; any other copies into `staging`, and
-  // the copy may not be complete when the call returns. Both must stay until
-  // the results that use the matrix have been downloaded; if it may be that
-  // nothing uses it, also until AwaitUploads has returned.
+  // Returns the rows x cols values of `host` as a matrix. A backend that can
+  // read host memory returns a view of `host`; any other begins to copy the
+  // values into `staging`, and the copy may still be under way when the call
+  // returns. `host` and `staging` must not change until the results that depend
+  // on the matrix have been downloaded and, if it is possible that no result
+  // depends on it, until AwaitUploads has returned.
   virtual absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host,
                                              int64_t rows, int64_t cols,
                                              DeviceBuffer* staging) = 0;
 
   // Allocates host memory for `size` values, which are undefined. A backend
-  // that copies uploads directly from it; values in other memory are first
-  // moved by the host. It must not outlive the backend. Errors:
-  // RESOURCE_EXHAUSTED.
+  // that copies can upload values directly from this memory; values elsewhere
+  // are first moved by the host. The memory must not outlive the backend.
+  // Errors: RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t size) = 0;
-  // The same kind of memory for other users, such as values received from the
-  // network. Any thread may use it. Lives as long as the backend. Null if
-  // uploads do not copy.
+  // Returns an allocator of the same kind of memory, for other users, such as
+  // those that receive values from the network. Any thread may use the
+  // allocator, which lives as long as the backend. It is null if Upload does
+  // not copy.
   virtual HostMemory* host_memory() { return nullptr; }
   // Waits until all copies that Upload has begun are complete: from then on the
-  // host memory behind them may change.
+  // host memory from which they were made may change.
   virtual absl::Status AwaitUploads() = 0;
 
   // Begins to copy `matrix`, which must not change meanwhile, to the host. The
@@ -355,19 +370,20 @@ class Backend {
   // Waits until the values have arrived.
   virtual absl::Status Await(const Download& download) = 0;
 
-  // Lets other backends of the same kind read `matrix` as the operations so far
-  // leave it. It must not change until the results that they compute from it
-  // have been downloaded.
+  // Lets other backends of the same kind read `matrix`, with the values that it
+  // has after all operations called so far, and sets `shared`, which they pass
+  // to Fetch. The matrix must not change until the results that the other
+  // backends compute from it have been downloaded.
   virtual absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) = 0;
-  // Makes a matrix that another backend of the same kind shares readable by
-  // operations of this one: the memory itself if this backend can read it,
-  // otherwise a copy in `staging`. Called by this backend's thread; the caller
-  // must make sure that Share has returned before.
+  // Returns a matrix that another backend of the same kind shares, in a form
+  // that this backend's operations can read: the shared memory itself if this
+  // backend can read it, otherwise a copy in `staging`. Must be called by the
+  // thread that uses this backend, after Share has returned.
   virtual absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                             DeviceBuffer* staging) = 0;
 
-  // Runs a model's own operation, which touches no matrices of the backend but
-  // `touched`. Errors: those that `operation` returns.
+  // Runs a model's own operation, which must read and write no matrices of the
+  // backend except `touched`. Errors: those that `operation` returns.
   virtual absl::Status Custom(absl::Span<const ConstMatrix> touched,
                               CustomOperation operation) = 0;
 
@@ -389,35 +405,37 @@ class Backend {
   // loss. y may be x.
   virtual void Relu(ConstMatrix x, Matrix y) = 0;
 
-  // dx[i, j] = dy[i, j] where y[i, j] > 0, else 0, with y of Relu. dx may be
+  // dx[i, j] = dy[i, j] where y[i, j] > 0, else 0, with y from Relu. dx may be
   // dy.
   virtual void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
   // y[i, j] = tanh(x[i, j]). y may be x.
   virtual void Tanh(ConstMatrix x, Matrix y) = 0;
 
-  // dx[i, j] = dy[i, j] (1 - y[i, j]^2), with y of Tanh. dx may be dy.
+  // dx[i, j] = dy[i, j] (1 - y[i, j]^2), with y from Tanh. dx may be dy.
   virtual void TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
-  // y[i, j] = 1 / (1 + exp(-x[i, j])), by exp(-|x|), which cannot overflow. y
-  // may be x.
+  // y[i, j] = 1 / (1 + exp(-x[i, j])), computed from exp(-|x|), which cannot
+  // overflow. y may be x.
   virtual void Sigmoid(ConstMatrix x, Matrix y) = 0;
 
-  // dx[i, j] = dy[i, j] y[i, j] (1 - y[i, j]), with y of Sigmoid. dx may be dy.
+  // dx[i, j] = dy[i, j] y[i, j] (1 - y[i, j]), with y from Sigmoid. dx may be
+  // dy.
   virtual void SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
-  // y[i, j] = s x[i, j], with s = 1 / (1 - rate) as a float32, or, with the
-  // probability `rate`, which is in [0, 1), 0: where
+  // With the probability `rate`, which is in [0, 1), y[i, j] = 0; otherwise
+  // y[i, j] = s x[i, j], with s = 1 / (1 - rate) as a float32. y[i, j] is 0 if
   //
   //   word j mod 4 of Philox4x32({p, p >> 32, j / 4, 0}, {key, key >> 32})
   //
   // (common/base/random.h), with p = positions[i], is below rate 2^32. The same
-  // call on dy makes dx. `positions`, one per row, are on the host, and must
-  // stay until the results that use y have been downloaded. y may be x.
+  // call on dy computes dx. `positions`, one per row, are in host memory, which
+  // must not change until the results that depend on y have been downloaded. y
+  // may be x.
   virtual void Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                        uint64_t key, float rate, Matrix y) = 0;
 
-  // y[i, j] = x[i, j]. They must not overlap.
+  // y[i, j] = x[i, j]. x and y must not overlap.
   virtual void Copy(ConstMatrix x, Matrix y) = 0;
 
   // c[i, j] = a[i, j] + b[i, j]. c may be a or b.
@@ -426,8 +444,8 @@ class Backend {
   // y[i, j] = factor x[i, j]. y may be x.
   virtual void Scale(float factor, ConstMatrix x, Matrix y) = 0;
 
-  // y[i, j] += factor x[i, j], the product rounded before the sum. They must
-  // not overlap.
+  // y[i, j] += factor x[i, j], where the product is rounded before it is added.
+  // x and y must not overlap.
   virtual void AddScaled(float factor, ConstMatrix x, Matrix y) = 0;
 
   // y[i, (p, q, f)] = sum over (v, u, c) of
@@ -439,22 +457,22 @@ class Backend {
   // of Reserve.
   virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
                                 ConstMatrix kernel, Matrix y) = 0;
-  // The gradient with respect to the kernel, from dy, the gradient with respect
-  // to y.
+  // Computes the gradient with respect to the kernel from dy, the gradient with
+  // respect to y.
   virtual absl::Status ConvolveKernelGradient(const Convolution& convolution,
                                               ConstMatrix x, ConstMatrix dy,
                                               Matrix kernel_gradient) = 0;
-  // The gradient with respect to x.
+  // Computes dx, the gradient with respect to x, from dy.
   virtual absl::Status ConvolveInputGradient(const Convolution& convolution,
                                              ConstMatrix kernel, ConstMatrix dy,
                                              Matrix dx) = 0;
 
   // y[i, (p, q, c)] = the greatest x of channel c in the window at position (p,
-  // q), without padding; NaN if one of them is NaN.
+  // q), in which padding does not count; NaN if one of these x is NaN.
   virtual void MaxPool(const Window& window, ConstMatrix x, Matrix y) = 0;
-  // dx: each dy goes to the x that is y; among equal values, to the first in
-  // the order of the image; if y is NaN, to the first NaN. With x and y of
-  // MaxPool.
+  // Computes dx from dy, with x and y from MaxPool. Each dy is added to the dx
+  // of the pixel that was the greatest in its window: of equal pixels, the
+  // first in the order of the image; if y is NaN, the first NaN.
   virtual void MaxPoolGradient(const Window& window, ConstMatrix x,
                                ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
@@ -472,16 +490,18 @@ class Backend {
   // (Ioffe and Szegedy 2015; images are given as one row per pixel.) Sums are
   // computed in double or pairwise, so that their error does not grow with m.
   virtual void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) = 0;
-  // n[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
-  //           scale[0, j] + offset[0, j]
-  // y[i, j] = n[i, j] + addend[i, j], if there is an addend; of that
-  //           max(., 0), as in Relu, if `relu`.
+  // Normalises the columns of x and adds `addend`, which may have no data:
   //
-  // y may be x, but not the addend.
+  //   n[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
+  //             scale[0, j] + offset[0, j]
+  //   y[i, j] = n[i, j] + addend[i, j]
+  //
+  // If `relu`, y is the Relu of this sum. y may be x, but not the addend.
   virtual void NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
                                 ConstMatrix addend, bool relu, Matrix y) = 0;
-  // With mean and variance of x by ColumnMoments, h the normalised x, g = dy,
-  // or, if `relu`, dy where n > 0, else 0:
+  // Computes the gradients of NormalizeColumns, with mean and variance of x
+  // from ColumnMoments. With h = (x - mean) / sqrt(variance + epsilon), and
+  // with g = dy or, if `relu`, g = dy where n > 0 and 0 elsewhere:
   //
   //   dscale[0, j]  = sum over i of g[i, j] h[i, j]
   //   doffset[0, j] = sum over i of g[i, j]
@@ -494,12 +514,15 @@ class Backend {
                                         Matrix dscale, Matrix doffset,
                                         Matrix dx) = 0;
 
-  // The same over each row, with scale and offset [1, n] (Ba et al. 2016):
-  // moments [m, 2] gets mean and 1 / sqrt(variance + epsilon) of each row.
+  // Normalises each row of x as NormalizeColumns normalises a column, with
+  // scale and offset [1, n] (Ba et al. 2016). Row i of `moments` [m, 2] gets
+  // the mean and 1 / sqrt(variance + epsilon) of row i of x.
   virtual void NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
                              ConstMatrix offset, Matrix moments, Matrix y) = 0;
-  // With moments of NormalizeRows, h the normalised x, g = dy scale:
+  // Computes the gradients of NormalizeRows, with `moments` from it:
   //
+  //   h[i, j]       = (x[i, j] - moments[i, 0]) moments[i, 1]
+  //   g[i, j]       = dy[i, j] scale[0, j]
   //   dscale[0, j]  = sum over i of dy[i, j] h[i, j]
   //   doffset[0, j] = sum over i of dy[i, j]
   //   dx[i, j]      = moments[i, 1]
@@ -511,24 +534,24 @@ class Backend {
                                      Matrix dscale, Matrix doffset,
                                      Matrix dx) = 0;
 
-  // Makes `bags` readable by operations, as Upload does; the arrays on the
-  // host, and `staging`, must stay likewise.
+  // Makes `bags` readable by operations. As with Upload, the arrays in host
+  // memory, and `staging`, must not change until the results that depend on
+  // them have been downloaded.
   virtual absl::StatusOr<DeviceBags> UploadBags(const Bags& bags,
                                                 BagsBuffer* staging) = 0;
 
-  // y[b] = sum over the uses k of bag b, in their order and beginning with 0,
-  // of
-  //        weights[k] rows[bags.rows[k]],
-  //
-  // with rows [num_rows, d], y [num_merged_bags, d].
+  // y[b] = sum over the uses k of bag b of weights[k] rows[bags.rows[k]], with
+  // rows [num_rows, d], y [num_merged_bags, d]. The terms are added to 0 one by
+  // one, in the order of the uses.
   virtual void SumBags(const DeviceBags& bags, ConstMatrix rows, Matrix y) = 0;
-  // drows[r] = sum over the uses k of row r, likewise, of
-  //            weights[k] dy[the bag of k].
+  // drows[r] = sum over the uses k of row r of weights[k] dy[the bag of k]. The
+  // terms are added in the same way.
   virtual void SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
                                Matrix drows) = 0;
 
-  // The sum of the dot products of all pairs of a bag (Rendle 2010, lemma 3.1),
-  // with x[k] = weights[k] rows[bags.rows[k]]:
+  // Computes, for each bag, the sum of the dot products of all pairs of its
+  // uses (Rendle 2010, lemma 3.1). With the vector x[k] = weights[k]
+  // rows[bags.rows[k]] for use k:
   //
   //   sums[b] = sum over k of x[k]
   //   y[b, 0] = sum over j of (sums[b, j]^2 - sum over k of x[k, j]^2) / 2,
@@ -543,9 +566,9 @@ class Backend {
                                        ConstMatrix sums, ConstMatrix dy,
                                        Matrix drows) = 0;
 
-  // The dot products of all pairs of vectors. A row of x [m, n d] is n vectors
-  // of d; one of y [m, n (n - 1) / 2] has them in the order (1, 0), (2, 0),
-  // (2, 1), (3, 0) and so on:
+  // Computes the dot products of all pairs of vectors in a row. A row of x
+  // [m, n d] consists of n vectors of d values; a row of y [m, n (n - 1) / 2]
+  // has the dot products in the order (1, 0), (2, 0), (2, 1), (3, 0) and so on:
   //
   //   y[i, (p, q)] = <x[i, p], x[i, q]>, q < p.
   virtual void DotPairs(ConstMatrix x, int64_t n, Matrix y) = 0;
@@ -553,24 +576,27 @@ class Backend {
   virtual void DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
                                 Matrix dx) = 0;
 
-  // y[i, to + j] = x[i, from + j] for j in [0, count). They must not overlap.
+  // y[i, to + j] = x[i, from + j] for j in [0, count). x and y must not
+  // overlap.
   virtual void CopyColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
                            int64_t to) = 0;
-  // y[i, to + j] += x[i, from + j].
+  // y[i, to + j] += x[i, from + j] for j in [0, count).
   virtual void AddColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
                           int64_t to) = 0;
 
-  // The losses. Each compares outputs z [m, n] with targets on the host, and
-  // waits for the result. dz is the gradient of the mean over the examples of
-  // weight x loss; it is not computed when `gradient` is null; otherwise it is
-  // [m, n], and may be z. A loss that is not finite is not an error here. The
-  // predicted class is that of the greatest output, the first among equals,
-  // unless stated otherwise; none is predicted if the targets are values. w[i]
-  // is the weight of example i.
+  // The losses. Each compares outputs z [m, n] with targets in host memory, and
+  // waits for the result. dz, which is written to `gradient`, is the gradient
+  // of the mean over the examples of weight x loss. If `gradient` is null, dz
+  // is not computed; otherwise `gradient` is [m, n], and may be z. A loss that
+  // is not finite is not an error here. The predicted class is that of the
+  // greatest output, the first of equal ones, unless stated otherwise; no class
+  // is predicted if the targets are values. w[i] is the weight of example i.
 
   // Softmax and cross-entropy with one right class per example, labels in
   // [0, n):
   //
+  //   max_i      = max over j of z[i, j]
+  //   sum_i      = sum over j of exp(z[i, j] - max_i)
   //   loss_i     = log(sum over j of exp(z[i, j])) - z[i, labels[i]]
   //   dz[i, j]   = w[i] (exp(z[i, j] - max_i) / sum_i - [j = labels[i]]) / m
   virtual absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
@@ -579,8 +605,8 @@ class Backend {
 
   // Sigmoid and cross-entropy of each output with a target t of 0 or 1:
   //
-  //   t[i, j]    = values[i, j], from 0 to 1, where there are values;
-  //                labels[i], which is 0 or 1, where n is 1;
+  //   t[i, j]    = values[i, j], from 0 to 1, if there are values;
+  //                labels[i], which is 0 or 1, if n is 1;
   //                [j = labels[i]], with labels in [0, n), otherwise
   //   loss_i     = mean over j of
   //                max(z[i, j], 0) - z[i, j] t[i, j] + log(1 + exp(-|z[i, j]|))
@@ -593,8 +619,8 @@ class Backend {
 
   // The distance from a target t, with e[i, j] = z[i, j] - t[i, j]:
   //
-  //   t[i, j]    = values[i, j] where there are values;
-  //                labels[i] where n is 1;
+  //   t[i, j]    = values[i, j] if there are values;
+  //                labels[i] if n is 1;
   //                [j = labels[i]], with labels in [0, n), otherwise
   //   loss_i     = mean over j of d(e[i, j])
   //   dz[i, j]   = w[i] d'(e[i, j]) / (m n)
@@ -617,8 +643,8 @@ class Backend {
                                          const Targets& targets, float delta,
                                          Matrix* gradient) = 0;
 
-  // Starts one of these losses, chosen by its kind, and does not wait:
-  // operations on the gradient can be begun before the loss is known.
+  // Begins to compute the loss that `loss` names, and does not wait for it, so
+  // that operations on the gradient can be begun before the loss is known.
   virtual absl::StatusOr<PendingLoss> StartLoss(const LossFunction& loss,
                                                 ConstMatrix outputs,
                                                 const Targets& targets,

@@ -21,15 +21,17 @@ using Place = std::optional<int>;
 
 // What a model is computed on.
 struct Device {
-  // One for each replica of the model; either all GPUs, or all the CPU.
+  // The place of each replica of the model. Either all are GPUs, or all are the
+  // CPU.
   std::vector<Place> places = {std::nullopt};
   // For the log: why this device was chosen. Empty if it was asked for by name.
   std::string why;
-  // Whether it is worse than what users may expect, so that `why` is a warning.
+  // Whether the device is worse than users may expect, so that `why` is logged
+  // as a warning.
   bool second_choice = false;
 };
 
-// The device that `text` names:
+// Returns the device that `text` names:
 //
 //   cpu          the CPU
 //   cuda:N       the GPU with CUDA's index N, from 0
@@ -37,16 +39,17 @@ struct Device {
 //                twice, and "cpu,cpu" is two replicas on the CPU
 //   auto         the first GPU, or the CPU if that GPU cannot be used
 //
-// check_gpu(N) checks whether GPU N can be used (CheckCudaDevice).
+// check_gpu(N) returns OK if GPU N can be used (CheckCudaDevice).
 // Errors: INVALID_ARGUMENT when `text` is none of these; for cuda:N, those of
 // `check_gpu`, with `text` added.
 absl::StatusOr<Device> ChooseDevice(
     absl::string_view text, absl::FunctionRef<absl::Status(int)> check_gpu);
 
 struct DeviceOptions {
-  // On the CPU: threads within an operation.
+  // On the CPU: the number of threads that compute one operation.
   int threads = 1;
-  // On a GPU: matrix products in TensorFloat-32 (CudaBackendOptions).
+  // On a GPU: whether matrix products round their factors to TensorFloat-32
+  // (CudaBackendOptions).
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
   // On a GPU: the ranges of pinned memory, which all backends of a process may

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rounds float32 to the 16-bit formats, to nearest, ties to even. Compiled for
-// the CPU and, by nvcc, for the GPU; both give the same bits.
+// Rounds float32 values to the 16-bit formats, to the nearest value, ties to
+// even. Compiled for the CPU and, by nvcc, for the GPU; both give the same
+// bits.
 #ifndef HOLDFAST_WORKER_BACKEND_HALVES_H_
 #define HOLDFAST_WORKER_BACKEND_HALVES_H_
 
@@ -32,8 +33,8 @@ HOLDFAST_ON_BOTH inline float FromBits(uint32_t bits) {
   return value;
 }
 
-// IEEE 754 binary16. The greatest finite value is 65504; magnitudes from 65520
-// on become infinity. NaN stays NaN.
+// Rounds to IEEE 754 binary16. The greatest finite value is 65504; magnitudes
+// from 65520 on become infinity. NaN stays NaN.
 HOLDFAST_ON_BOTH inline float RoundToFloat16(float value) {
   constexpr uint32_t kGreatest = 0x477fe000;     // 65504
   constexpr uint32_t kLeastNormal = 0x38800000;  // 2^-14
@@ -49,7 +50,7 @@ HOLDFAST_ON_BOTH inline float RoundToFloat16(float value) {
   return FromBits(rounded | (BitsOf(value) & kSign));
 }
 
-// The upper half of a float32. NaN stays NaN.
+// Rounds to bfloat16, the upper half of a float32. NaN stays NaN.
 HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
   constexpr uint32_t kQuiet = 0x00400000;
   const uint32_t bits = BitsOf(value);
@@ -58,8 +59,8 @@ HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
   return FromBits((is_nan ? bits | kQuiet : rounded) & 0xffff0000);
 }
 
-// The bits of `value` rounded as above, except that every NaN becomes kNan, as
-// it does in the GPU's instructions.
+// ToFloat16 and ToBfloat16 return the bits of `value`, rounded as above, except
+// that every NaN becomes kNan, as it does in the GPU's instructions.
 inline constexpr uint16_t kNan = 0x7fff;
 
 HOLDFAST_ON_BOTH inline uint16_t ToFloat16(float value) {

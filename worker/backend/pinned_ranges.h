@@ -20,9 +20,9 @@ class PinnedRanges {
   // Removes a range that was added.
   void Remove(const void* first) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // How many of the `bytes` from `first` on are in the same range as `first`; 0
-  // if `first` is not pinned. A device's copy must not cross the end of a
-  // range, even if another range begins there.
+  // Returns how many of the `bytes` bytes from `first` on are in the same range
+  // as `first`; 0 if `first` is not pinned. A device's copy must not cross the
+  // end of a range, even if another range begins there.
   size_t Covered(const void* first, size_t bytes) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -4,9 +4,10 @@
 
 namespace holdfast {
 
-// What the factors of products, in MatMul and in convolutions, are rounded to:
-// to nearest, ties to even; float16 is infinite beyond 65504. Products are
-// summed in float32, and everything else is float32 (Micikevicius et al. 2018).
+// The format to which the factors of products, in MatMul and in convolutions,
+// are rounded: to the nearest value, ties to even; a float16 beyond 65504 is
+// infinite. Products are summed in float32, and everything else is float32
+// (Micikevicius et al. 2018).
 enum class Precision { kFloat32, kBfloat16, kFloat16 };
 
 }  // namespace holdfast

@@ -7,10 +7,11 @@
 
 namespace holdfast {
 
-// Has a backend copy a few values to its device and back, multiply and scale
-// them. A device that exists but is unusable fails this (it belongs to another
-// user, its memory is full, a library is a stub, there is no machine code for
-// it). Errors: the backend's; INTERNAL when the results are wrong.
+// Makes a backend copy a few values to its device, multiply and scale them, and
+// copy them back. A device that exists but is unusable fails this: for example
+// because it belongs to another user, its memory is full, a library is a stub,
+// or there is no machine code for it. Errors: the backend's; INTERNAL when the
+// results are wrong.
 absl::Status ProveBackend(Backend* backend);
 
 }  // namespace holdfast

@@ -11,24 +11,26 @@
 
 namespace holdfast {
 
-// Memory for what a batch's examples contain besides their inputs: labels or
-// targets, weights, and ids.
+// Memory for all that a batch's examples contain besides their inputs: labels
+// or targets, weights, and ids.
 //
 // Thread-compatible.
 class Answers {
  public:
   Answers() = default;
-  // For `examples` examples of `spec`. Uninitialised; ok() is false if there
-  // was no memory.
+  // Allocates memory for `examples` examples of `spec`, without initialising
+  // it. If there was no memory, ok() is false.
   Answers(const ExampleSpec& spec, int64_t examples);
 
   bool ok() const { return ok_; }
 
-  // The memory for example `i` of the batch, with `input` for its input.
+  // Returns where example `i` of the batch must be read to: its input to
+  // `input`, and all else to this object's memory.
   ExampleMemory At(int64_t i, absl::Span<float> input) const;
-  // Makes `batch` refer to the first `size` examples.
+  // Makes `batch` refer to the labels, targets and weights of the first `size`
+  // examples.
   void Show(int64_t size, Batch* batch) const;
-  // The ids of all examples; null if there are no ids.
+  // The ids of all examples. Its pointers are null if the examples have no ids.
   BatchIds ids() const {
     return {ids_.get(), id_counts_.get(), id_values_.get()};
   }

@@ -13,7 +13,8 @@ struct Range {
   int64_t size = 0;
 };
 
-// The i-th of at most `parts` ranges; empty if there are fewer.
+// Returns the i-th of at most `parts` ranges; empty if there are at most i
+// ranges.
 Range RangeOf(int64_t examples, int64_t parts, int64_t i) {
   const int64_t count = std::min(parts, examples);
   if (i >= count) return {};

@@ -10,10 +10,10 @@
 
 namespace holdfast {
 
-// Some examples, in the form that a model takes. A view: the maker of the batch
-// owns the memory and says how long it stays valid.
+// Some examples, in the form that a model takes. A batch is a view of memory
+// whose owner, the maker of the batch, says how long it stays valid.
 struct Batch {
-  // Row-major [examples, ...shape of one example].
+  // The inputs of the examples, row-major: [examples, ...shape of one example].
   absl::Span<const float> inputs;
   // The class of each example, from 0. Empty if there are targets.
   absl::Span<const int32_t> labels;
@@ -21,9 +21,10 @@ struct Batch {
   // which everything random in training follows. Empty outside training.
   absl::Span<const int64_t> positions;
 
-  // The batch that is likely to be next, if it is ready: a model may begin to
-  // copy it to its device. The inputs belong to these positions, and stay valid
-  // until the model has returned. Empty if no next batch is known.
+  // The inputs and positions of the batch that is likely to be next, if it is
+  // ready. A model may begin to copy these inputs to its device. They stay
+  // valid until the model's call for this batch has returned. Empty if no next
+  // batch is known.
   absl::Span<const float> next_inputs;
   absl::Span<const int64_t> next_positions;
 
@@ -39,13 +40,14 @@ struct Batch {
   // How much the loss of each example counts. Empty: all weights are 1.
   absl::Span<const float> weights;
 
-  // The ids of the examples; null if no table of the model needs them.
+  // The ids of the examples, indexed by table. Null if the model has no tables.
   const TableBags* bags = nullptr;
   // Indexed by table (Model::Tables): the values of the rows of these ids,
   // [unique ids, row_length]. Filled in by the trainer or the evaluator.
   absl::Span<const absl::Span<const float>> rows;
 
-  // In an evaluation: whether the model must keep its outputs (Model::Outputs).
+  // Only in an evaluation: whether the model must return its outputs
+  // (BatchResult::outputs).
   bool wants_outputs = false;
 
   int64_t size() const {
@@ -55,13 +57,14 @@ struct Batch {
 };
 
 // Cuts the batch into `parts` ranges whose sizes differ by at most one, the
-// longer ones first; into fewer if it has fewer examples, and into none if it
-// has none. The next batch of each range is the corresponding range of the
-// batch's next. Ids stay those of the whole batch (CutBags).
+// longer ones first. If the batch has fewer examples than that, each is a range
+// of its own. The next batch, if known, is cut in the same way: its i-th range
+// is the next batch of the i-th range. The ranges have no ids or rows
+// (CutBags).
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
 
-// Gives the ranges that `batch` was cut into their own ids, in the memory of
-// `bags`. Their rows are those of the whole batch.
+// Gives each of the ranges `cut` that CutBatch made from `batch` its own ids,
+// which are kept in `bags`, and the rows of the whole batch.
 void CutBags(const Batch& batch, std::vector<TableBags>* bags,
              absl::Span<Batch> cut);
 

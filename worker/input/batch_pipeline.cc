@@ -48,7 +48,7 @@ absl::Status WrongAssignment(absl::string_view asked_for,
                    " was asked for; this pipeline makes batches by ", made));
 }
 
-// Uninitialised, and null when there is no memory.
+// Allocates uninitialised memory. Returns null if there is none.
 template <typename T>
 std::unique_ptr<T[]> Allocate(int64_t size) {
   return std::unique_ptr<T[]>(new (std::nothrow) T[size]);
@@ -310,8 +310,8 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
   slot->answers.Show(slot->size, &batch);
   if (!slot->bags.empty()) batch.bags = &slot->bags;
   batch.positions = slot->Positions();
-  // The next batch stays as it is until a call of this thread takes or drops
-  // it. By ticket, the next batch is not known.
+  // The next batch does not change until a call of this thread takes or drops
+  // it. In jobs with examples by ticket, it is not known which batch is next.
   const Slot* const next = options_.by_ticket ? nullptr : SlotOf(index + 1);
   if (next != nullptr && next->state == Slot::State::kReady &&
       next->status.ok()) {

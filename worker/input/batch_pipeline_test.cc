@@ -282,8 +282,8 @@ TEST(BatchPipelineTest, LeavesOutWhatIsNotWanted) {
   EXPECT_EQ(Take(pipeline.get(), 1000000, 0), Expected(order, 2000000, 2));
   EXPECT_EQ(Take(pipeline.get(), 1000001, 0), Expected(order, 2000002, 2));
   pipeline.reset();
-  // Nothing between was made: at most what fits in memory before and after each
-  // of the jumps.
+  // No batches between were made, except for those that fit in memory before
+  // and after each of the jumps.
   EXPECT_LE(source.reads(), 3 * 4 * 2 + 2 * 2);
 }
 
@@ -461,7 +461,7 @@ TEST(BatchPipelineTest, EndsWhileBatchesAreMade) {
   }
 }
 
-// By ticket, in batches of 5 of 100 examples.
+// 100 examples by ticket, in batches of 5.
 class TicketPipelineTest : public ::testing::Test {
  protected:
   TicketPipelineTest() {
@@ -476,7 +476,8 @@ class TicketPipelineTest : public ::testing::Test {
   }
 
   absl::Status Prepare(uint64_t ticket) { return pipeline_->Prepare(ticket); }
-  // What NextTicket returns at once if the batch is not made yet.
+  // Returns what NextTicket returns at once, which is an error if the batch is
+  // not made yet.
   absl::StatusCode Ask(uint64_t ticket) {
     return pipeline_->NextTicket(ticket, absl::InfinitePast()).status().code();
   }
@@ -698,7 +699,7 @@ TEST_F(TicketPipelineTest, PassesErrorsOn) {
               absl::DataLossError("cannot make the batch of ticket 3: bad "
                                   "sector"));
   }
-  // Its slot is used for others.
+  // The failed batch's slot is used for other batches.
   EXPECT_TRUE(Prepare(4).ok());
   EXPECT_EQ(Take(5), Expected(5));
   EXPECT_EQ(Take(4), Expected(4));

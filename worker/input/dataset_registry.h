@@ -13,7 +13,7 @@
 
 namespace holdfast {
 
-// What a source of examples is created from.
+// The arguments of a factory that creates a source of examples.
 struct DatasetContext {
   // The `options` of the job file.
   std::map<std::string, std::string> options;
@@ -26,7 +26,7 @@ class DatasetRegistry : public NamedFactories<Dataset, DatasetContext> {
   DatasetRegistry() : NamedFactories("data source", "examples/custom_data") {}
 };
 
-// Opens a data set of a job file: files, or a source in `registry`.
+// Opens a data set that a job file describes: files, or a source in `registry`.
 // Errors: those of Dataset::Open and DatasetRegistry::Create; INVALID_ARGUMENT
 // when a source has no examples, or its examples have no values.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(

@@ -11,9 +11,9 @@
 
 namespace holdfast {
 
-// The examples of another source, with a call before each is read.
+// The examples of another source. Calls a function before each example is read.
 //
-// Thread-safe if the call is.
+// Thread-safe if the function is.
 class HookedSource final : public ExampleSource {
  public:
   // `source` must outlive this.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Examples per second that a worker's input threads produce: images of 28 x 28
-// bytes in batches of 100, unchanged, and moved, mirrored and normalised. CPU
-// is the time of all threads.
+// Measures how many examples per second a worker's input threads produce, from
+// images of 28 x 28 bytes in batches of 100: once unchanged, and once moved,
+// mirrored and normalised. The CPU time is that of all threads.
 
 #include <benchmark/benchmark.h>
 

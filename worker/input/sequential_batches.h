@@ -14,19 +14,19 @@
 
 namespace holdfast {
 
-// Every example of a source once, in the source's order, as evaluation needs
-// them.
+// Makes batches of every example of a source once, in the source's order, as
+// evaluation needs them.
 //
 // Thread-compatible.
 class SequentialBatches {
  public:
-  // `source` must outlive this; `batch_size` is at least 1. `table_fields`: as
-  // in BatchPipeline::Options.
+  // `source` must outlive this object. `batch_size` must be at least 1.
+  // `table_fields` is as in BatchPipeline::Options.
   SequentialBatches(const ExampleSource* source, int64_t batch_size,
                     absl::Span<const std::vector<int>> table_fields = {});
 
-  // The next batch; the last may be smaller, and is followed by empty ones. Its
-  // memory stays valid until the next call.
+  // Returns the next batch. The last batch may be smaller, and empty batches
+  // follow it. The batch's memory stays valid until the next call.
   // Errors: those of the source.
   absl::StatusOr<Batch> Next();
 

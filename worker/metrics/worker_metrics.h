@@ -11,12 +11,13 @@
 
 namespace holdfast {
 
-// Adds the metrics that begin with holdfast_worker_
+// Adds the metrics of `report`, whose names begin with holdfast_worker_
 // (docs/operating/metrics.md).
 void AddWorkerMetrics(const proto::WorkerReport& report, Metrics* metrics);
 
-// Adds the metrics that begin with holdfast_gpu_, labelled with the GPUs'
-// `indices`; GPUs that did not answer are left out.
+// Adds the metrics of GPUs, whose names begin with holdfast_gpu_. `gpus` and
+// `indices` are in the same order; a GPU's index is its label. GPUs that did
+// not answer are left out.
 void AddGpuMetrics(const std::vector<int>& indices,
                    const std::vector<std::optional<GpuUsage>>& gpus,
                    Metrics* metrics);

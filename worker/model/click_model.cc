@@ -29,18 +29,20 @@ constexpr float kEmbeddingRange = 0.05f;
 // follows.
 constexpr uint32_t kFirstBottomLayer = 1000;
 
-// The parts of a click model; a model lacks those that are absent.
+// The parts of a click model. A part that is absent is not in the model.
 struct ClickModelParts {
-  // Adds to the logit: the sum of the weights of the ids, + x w + b.
+  // Adds to the logit the sum of the weights of the ids, and x w + b, where x
+  // are the numbers.
   const proto::TableOptions* linear = nullptr;
   const proto::Embedding* embedding = nullptr;
-  // Adds to the logit: the dot products of all pairs of an example's rows.
+  // Adds to the logit the dot products of all pairs of an example's rows.
   bool pairwise = false;
-  // Adds to the logit: the output of a network whose inputs are the numbers and
-  // the bags or, with `bottom`, as described there.
+  // Adds to the logit the output of a network. Its inputs are the numbers and
+  // the bags or, if there is a `bottom`, what the comment there says.
   const Layers* layers = nullptr;
-  // A network whose inputs are the numbers. The inputs of `layers` are then its
-  // output, and the dot products of all pairs of this output and the bags.
+  // A network whose inputs are the numbers. The inputs of `layers` are then the
+  // output of `bottom`, and the dot products of all pairs of vectors among this
+  // output and the bags.
   const Layers* bottom = nullptr;
 };
 
@@ -108,7 +110,7 @@ ModelTable MakeTable(const char* name, uint32_t row_length,
   return table;
 }
 
-// `layers`, followed by a dense layer of one unit.
+// Returns `layers`, followed by a dense layer of one unit.
 Layers WithOutput(const Layers& layers) {
   Layers all = layers;
   proto::Layer* const output = all.Add();
@@ -492,7 +494,7 @@ class ClickNetwork final : public Network {
   const int64_t num_numbers_;
   const int64_t num_fields_;
   const bool pairwise_;
-  // Null if the model has none.
+  // Null if the model lacks this part.
   const std::unique_ptr<Chain> bottom_;
   const std::unique_ptr<Chain> layers_;
   const std::vector<int64_t> output_shape_ = {1};

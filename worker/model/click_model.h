@@ -13,15 +13,15 @@
 
 namespace holdfast {
 
-// Whether the job file's model is one of the click models
+// Returns whether the job file's model is one of the click models
 // (docs/click_models.md): logistic_regression, factorization_machine,
 // wide_and_deep, deep_fm or dlrm.
 bool IsClickModel(const proto::Model& config);
 
-// Creates a click model for such examples, which have ids; its one output is
-// the logit of label 1. `seed` and `backend` are as in CreateSequential. Its
-// tables are, as far as the model needs them, "linear", whose rows are one
-// weight, and "embedding".
+// Creates a click model for examples like `examples`, which must have ids. The
+// model's one output is the logit of label 1. `seed` and `backend` are as in
+// CreateSequential. The model has the tables "linear", whose rows have one
+// weight, and "embedding", or only the one that it needs.
 // Errors: INVALID_ARGUMENT when the examples have no ids, or lack numbers that
 // the model needs, or when layers do not fit; those of NetworkModel::Create.
 absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(

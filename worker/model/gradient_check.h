@@ -10,18 +10,18 @@
 
 namespace holdfast {
 
-// Compares the gradients of `model` at `parameters` with central differences of
-// its mean loss in training, (f(x + h) - f(x - h)) / 2 h, element by element;
-// likewise for the rows of each table that the batch uses. Also checks that
-// every trainable variable and each table gets exactly one gradient, of the
-// right size. For tests of models, with few parameters and away from kinks of
-// the loss.
+// Compares the gradients of `model` at `parameters`, element by element, with
+// central differences of the model's mean loss in training, (f(x + h) - f(x -
+// h)) / 2 h. Compares the gradients of the table rows that the batch uses in
+// the same way. Also checks that every trainable variable and each table gets
+// exactly one gradient, of the right size. Meant for tests of models that have
+// few parameters, at values away from kinks of the loss.
 //
 // Randomness in training is the same in every pass if it follows from
-// `batch.positions`, as it should. Without positions nothing is random, and
-// Evaluate must then find the same loss, unless some variables are moving
-// averages: then evaluation differs from training. Moving averages are not
-// compared either.
+// `batch.positions`, as it should. Without positions nothing is random: the
+// loss of Evaluate must then be that of training, and is compared too, unless
+// some variables are moving averages, with which evaluation differs from
+// training. The gradients of moving averages are not compared.
 //
 // The losses are computed in float32, so with h = `step` a difference has an
 // error of about 1e-7 / h from rounding and h^2 from curvature: 1e-2 is a good

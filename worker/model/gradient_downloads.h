@@ -11,8 +11,8 @@
 
 namespace holdfast {
 
-// The gradients of a batch on their way from a backend to a model's sink, in
-// the order in which they were made.
+// Downloads the gradients of a batch from a backend, and gives them to a
+// model's sink in the order in which they were computed.
 //
 // Thread-compatible.
 class GradientDownloads {
@@ -20,20 +20,22 @@ class GradientDownloads {
   // `backend` must outlive this object.
   explicit GradientDownloads(Backend* backend) : backend_(backend) {}
 
-  // Starts another batch, and forgets downloads begun before.
+  // Begins another batch, and forgets the downloads that were begun before.
   void Clear();
 
-  // Begins to download one gradient. Errors: the backend's.
+  // Begins to download the gradient of `variable`. Errors: the backend's.
   absl::Status Begin(int variable, ConstMatrix gradient);
   // Gives `sink` the gradients that have arrived. Never waits, so that the host
   // can go on enqueueing the backward pass. Errors: the backend's.
   absl::Status Deliver(GradientSink sink);
-  // Begin, then Deliver.
+  // Calls Begin and then Deliver.
   absl::Status Start(int variable, ConstMatrix gradient, GradientSink sink);
 
-  // Waits for the rest, and gives it to `sink`. Errors: the backend's.
+  // Waits for the gradients that have not been delivered, and gives them to
+  // `sink`. Errors: the backend's.
   absl::Status Finish(GradientSink sink);
-  // Waits for the rest, and discards it. Errors: the backend's.
+  // Waits for the gradients that have not been delivered, and discards them.
+  // Errors: the backend's.
   absl::Status Drop();
 
  private:

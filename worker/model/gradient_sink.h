@@ -10,8 +10,9 @@
 namespace holdfast {
 
 // Takes the gradients of variables, each named by its index, and says where
-// they may be written. Refers to the functions that it is made of, as an
-// absl::FunctionRef does; made of one function alone, it has no memory.
+// they may be written. A sink refers to the functions that it is made of, as an
+// absl::FunctionRef does. If it is made of `take` alone, it has no memory for
+// gradients.
 template <typename Result, typename Gradient>
 class GradientSinkOf {
  public:
@@ -30,9 +31,10 @@ class GradientSinkOf {
     return take_(variable, gradient);
   }
 
-  // Host memory for the whole gradient of a variable, row-major. A gradient
-  // that is written there and then passed to the sink is not copied again. Its
-  // initial contents are unspecified. Empty if there is no such memory.
+  // Returns host memory for the whole gradient of a variable, row-major, whose
+  // initial contents are unspecified. A gradient that is written to this memory
+  // and then passed to the sink is not copied again. Empty if the sink has no
+  // memory for this variable.
   absl::Span<float> Memory(int variable) const { return memory_of_(variable); }
 
  private:

@@ -490,7 +490,9 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
   }
 }
 
-// Not the other one's in the block, nor those of the same places outside it.
+// The mask of a dropout layer in a block differs from that of the other dropout
+// layer in the block, and from those of layers at the same places outside the
+// block.
 TEST_F(ImagesTest, DropoutInABlockHasMasksOfItsOwn) {
   // dW of a unit at 0 is -2 y, as in InTraining of sequential_test.cc.
   const auto masks = [&](const std::string& layers) {

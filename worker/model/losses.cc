@@ -9,7 +9,8 @@ namespace holdfast {
 namespace {
 
 constexpr float kDefaultDelta = 1;
-// For losses that take the label as a number, which may be any.
+// The number of classes for a loss that takes labels as numbers: every label is
+// allowed.
 constexpr int64_t kAnyLabel = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
 }  // namespace

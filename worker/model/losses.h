@@ -11,7 +11,7 @@
 
 namespace holdfast {
 
-// What a NetworkModel minimizes: a function of its outputs and their targets.
+// The function of its outputs and their targets that a NetworkModel minimizes.
 //
 // Immutable, and so thread-safe.
 class Loss {
@@ -19,7 +19,8 @@ class Loss {
   // Errors: INVALID_ARGUMENT when `config` names no loss.
   static absl::StatusOr<Loss> Create(const proto::Loss& config);
 
-  // For a model with `num_outputs` outputs, labels must be in [0, NumClasses).
+  // Returns the number of classes for a model with `num_outputs` outputs:
+  // labels must be in [0, NumClasses).
   int64_t NumClasses(int64_t num_outputs) const {
     return num_outputs == 1 ? classes_of_one_output_ : num_outputs;
   }
@@ -27,7 +28,7 @@ class Loss {
   // Whether the targets may be values instead of labels.
   bool TakesValues() const { return takes_values_; }
 
-  // Whether `num_outputs` outputs predict a class, if the targets are labels.
+  // Whether `num_outputs` outputs predict a class if the targets are labels.
   bool PredictsClass(int64_t num_outputs) const {
     return num_outputs > 1 || classes_of_one_output_ <= 2;
   }

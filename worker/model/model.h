@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a worker trains: an interface that users implement
+// The interface of a model, which a worker trains and users can implement
 // (examples/custom_model/), and helpers to implement it.
 #ifndef HOLDFAST_WORKER_MODEL_MODEL_H_
 #define HOLDFAST_WORKER_MODEL_MODEL_H_
@@ -24,25 +24,26 @@ struct BatchResult {
   int64_t examples = 0;
   // Sum of the examples' losses, each times its weight.
   double loss_sum = 0;
-  // The number of examples whose class was predicted correctly. A model sets it
-  // always or, if it predicts no class, never.
+  // The number of examples whose class was predicted correctly. A model always
+  // sets this number or, if it predicts no class, never.
   std::optional<int64_t> correct;
-  // Sum over the examples of the mean over the outputs of |output - target|. A
-  // model sets it always or, if it predicts no number, never.
+  // The sum over the examples of the mean over the outputs of |output -
+  // target|. A model always sets this sum or, if it predicts no number, never.
   std::optional<double> absolute_error_sum;
-  // The same for (output - target)^2.
+  // The same sum of (output - target)^2.
   std::optional<double> squared_error_sum;
   // Whether the loss is finite. If it is not, no gradient was computed, and the
   // worker contributes nothing to the step.
   bool finite = true;
-  // Set in an evaluation whose batch wants them: row-major, Outputs().count for
-  // each example. They stay valid until the next call of the model.
+  // The outputs for each example, row-major: [examples, Outputs().count]. Set
+  // in an evaluation if Batch::wants_outputs. They stay valid until the next
+  // call of the model.
   absl::Span<const float> outputs;
 };
 
-// What a model's outputs are, for scores that are computed from them.
+// Describes a model's outputs, for scores that are computed from them.
 struct OutputSpec {
-  // The number of outputs for each example. 0: evaluations return none.
+  // The number of outputs for each example. 0: evaluations return no outputs.
   int64_t count = 0;
   // Whether the outputs predict one of several classes: the class of the
   // greatest output, the first among equals; or, for a single output, class 1
@@ -66,21 +67,24 @@ struct ModelTable {
 using GradientSink = GradientSinkOf<void, absl::Span<const float>>;
 
 // A differentiable function with a loss, whose variables the cluster holds. A
-// model has no state that a step changes: every call is given the values.
+// model has no state that a step changes: the values of its variables are
+// arguments of every call.
 //
-// Thread-compatible. A worker creates one and uses it until the worker ends,
-// for batches of any size; memory is best allocated in the first step and kept.
+// Thread-compatible. A worker creates one model and uses it until the worker
+// ends, for batches of any size. A model should allocate memory in the first
+// step and keep it.
 class Model {
  public:
   virtual ~Model() = default;
 
-  // Name, shape and initial values of each variable, in the order in which the
-  // forward pass uses them. Always the same, and the same on every worker.
-  // Names are unique.
+  // Returns name, shape and initial values of each variable, in the order in
+  // which the forward pass uses them. Must be the same at every call and on
+  // every worker. Names must be unique.
   virtual std::vector<proto::Variable> Variables() const = 0;
 
-  // The embedding tables whose rows batches contain (Batch::rows); likewise
-  // always the same. Their names must differ from those of variables.
+  // Returns the embedding tables whose rows batches contain (Batch::rows). Must
+  // be the same at every call and on every worker. The names of tables must
+  // differ from those of variables.
   virtual std::vector<ModelTable> Tables() const { return {}; }
 
   // Computes the gradient of the mean loss (if there are weights, of the mean
@@ -91,15 +95,15 @@ class Model {
   // and on every worker.
   //
   // Calls `sink` once for each trainable variable and each table, from this
-  // thread, as soon as its gradient is ready, while the rest of the backward
-  // pass is still to come: the worker sends it meanwhile. The last layer's
-  // gradients come first. A gradient may be written to the sink's memory for
-  // it, if there is some; in any other memory it must stay unchanged until the
-  // next call of ComputeGradients. For a variable that is a moving average,
-  // `sink` gets the batch's value instead. `batch.loss_scale` does not change
-  // gradients except for rounding errors.
+  // thread, as soon as its gradient is ready, before the rest of the backward
+  // pass: the worker sends the gradient meanwhile. The last layer's gradients
+  // come first. A gradient may be written to the memory that the sink has for
+  // it (GradientSink::Memory); in any other memory it must stay unchanged until
+  // the next call of ComputeGradients. For a variable that is a moving average,
+  // `sink` gets the batch's value instead of a gradient. `batch.loss_scale`
+  // does not change gradients except for rounding errors.
   //
-  // After it has returned, even with an error, nothing may read the parameters
+  // When this has returned, even with an error, nothing may read the parameters
   // and the batch any more: a model that uploads values on which no gradient
   // depends must wait for these uploads (Backend::AwaitUploads).
   //
@@ -107,30 +111,33 @@ class Model {
   // calls `sink`.
   // Errors: INVALID_ARGUMENT when parameters or batch do not fit the model
   // (CheckParameters, CheckBatch); those of the backend. After an error the
-  // gradients that `sink` took must be dropped.
+  // caller must drop the gradients that `sink` took.
   virtual absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) = 0;
 
-  // The forward pass alone, without anything random. After it has returned,
-  // nothing may read the arguments any more.
+  // Does the forward pass alone, without anything random. When this has
+  // returned, nothing may read the arguments any more.
   virtual absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) = 0;
 
-  // Describes BatchResult::outputs after an evaluation. Always the same.
+  // Describes BatchResult::outputs after an evaluation. Must be the same at
+  // every call.
   virtual OutputSpec Outputs() const { return {}; }
 };
 
-// Checks that there are values for all of `variables`, one for each element.
-// Errors: INVALID_ARGUMENT with the variable's name; those of NumElements.
+// Checks that `parameters` has values for all of `variables`, one value for
+// each element. Errors: INVALID_ARGUMENT with the variable's name; those of
+// NumElements.
 absl::Status CheckParameters(
     absl::Span<const proto::Variable> variables,
     absl::Span<const absl::Span<const float>> parameters);
 
 // Checks that `batch` has at least one example, `example_size` values for each,
-// labels in [0, num_classes) or, if `num_targets` is not 0, that many targets
-// for each, and weights and positions for all examples or for none.
+// labels in [0, num_classes) or, if `num_targets` is not 0, `num_targets`
+// targets for each example; and weights, and positions, for all examples or for
+// none.
 // Errors: INVALID_ARGUMENT, with the example's index in the batch.
 absl::Status CheckBatch(const Batch& batch, int64_t example_size,
                         int64_t num_classes, int64_t num_targets = 0);

@@ -20,7 +20,8 @@ namespace holdfast {
 // A differentiable function of a batch's inputs and of rows of embedding
 // tables, on a backend. A NetworkModel (network_model.h) adds the loss.
 //
-// Thread-compatible. Keeps the memory of its results, like Layer.
+// Thread-compatible. Like Layer, reuses the memory of its results from batch to
+// batch.
 class Network {
  public:
   virtual ~Network() = default;
@@ -31,21 +32,23 @@ class Network {
 
   // The shape of one example's outputs.
   virtual const std::vector<int64_t>& output_shape() const = 0;
-  // What produces the outputs, for messages: "layer "dense_1", the last,".
+  // Returns the name of the part that produces the outputs, for messages: for
+  // example "layer "dense_1", the last,".
   virtual std::string OutputName() const = 0;
 
-  // Computes the outputs for `x` [examples, inputs] under `parameters`, one for
-  // each of variables(), and the batch's rows. They stay valid until the next
-  // Forward(), and `x` must stay valid until Backward() has returned. Errors:
-  // those of Layer::Forward; INVALID_ARGUMENT when the batch lacks rows.
+  // Computes the outputs for `x` [examples, inputs]. Uses `parameters`, which
+  // has one matrix for each of variables(), and the embedding rows in `batch`.
+  // The outputs stay valid until the next Forward(); `x` must stay valid until
+  // Backward() has returned. Errors: those of Layer::Forward; INVALID_ARGUMENT
+  // when the batch lacks embedding rows.
   virtual absl::StatusOr<ConstMatrix> Forward(
       const Pass& pass, absl::Span<const ConstMatrix> parameters, ConstMatrix x,
       const Batch& batch) = 0;
 
-  // From `dy`, the gradient with respect to the outputs of the last Forward(),
-  // which may be overwritten, computes the gradients of the variables and, at
-  // the indices after the variables, of the rows of each of tables(), and gives
-  // them to `sink`. Errors: those of the backend and of `sink`.
+  // Computes gradients from `dy`, the gradient with respect to the outputs of
+  // the last Forward(), and gives them to `sink`: those of the variables and,
+  // at the indices after the variables, those of the rows of each of tables().
+  // May overwrite `dy`. Errors: those of the backend and of `sink`.
   virtual absl::Status Backward(absl::Span<const ConstMatrix> parameters,
                                 Matrix dy, Layer::GradientSink sink) = 0;
 };

@@ -21,16 +21,17 @@
 
 namespace holdfast {
 
-// A network and a loss as a model.
+// A model that consists of a network and a loss.
 //
-// If the backend returns the loss later, the backward pass begins before the
-// loss is known; gradients are passed on once it is known and finite. Memory is
-// allocated by the first call, and again only for a larger batch. If the
-// backend copies, the next batch's inputs (Batch) are copied while the
-// gradients of this one are computed, into additional memory of their size.
+// If the backend computes while the host continues, the backward pass begins
+// before the loss is known; gradients are passed on once the loss is known to
+// be finite. Memory is allocated by the first call, and again only if a batch
+// is larger than all before it. If the backend copies, the inputs of the next
+// batch (Batch::next_inputs) are copied while the gradients of this batch are
+// computed, into additional memory of the same size.
 class NetworkModel final : public Model {
  public:
-  // `backend` is the network's, and must outlive the model.
+  // `backend` is the backend of `network`, and must outlive the model.
   // Errors: INVALID_ARGUMENT when the outputs do not fit the examples or the
   // loss, or when two variables have the same name.
   static absl::StatusOr<std::unique_ptr<NetworkModel>> Create(
@@ -44,11 +45,11 @@ class NetworkModel final : public Model {
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
-  // Like ComputeGradients, but the gradients stay in the backend's memory,
-  // until the next pass: `sink` gets each once the operations that compute it
-  // have been begun, if the loss is finite. A sink's error ends the pass, which
-  // returns it. Whatever this returns, parameters and inputs, including the
-  // next batch's, must stay valid until AwaitUploads has returned.
+  // Like ComputeGradients, but the gradients stay in the backend's memory until
+  // the next pass. If the loss is finite, `sink` gets each gradient once the
+  // operations that compute it have been begun. An error of `sink` ends the
+  // pass, and is returned. In any case the parameters and inputs, including
+  // those of the next batch, must stay valid until AwaitUploads has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Layer::GradientSink sink);
@@ -71,28 +72,29 @@ class NetworkModel final : public Model {
     ConstMatrix outputs;
     PendingLoss loss;
   };
-  // Checks and uploads what a pass needs, and runs the network. If `gradient`
-  // is not null, it is a training pass, which also computes the gradient of the
-  // loss with respect to the outputs.
+  // Checks and uploads what a pass needs, and runs the network forward. If
+  // `gradient` is not null, this is a training pass, which also sets
+  // `*gradient` to the gradient of the loss with respect to the outputs.
   absl::StatusOr<Forward> RunForward(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
-  // Runs the network's backward pass from the loss's gradient, and begins to
-  // upload the next batch.
+  // Runs the network's backward pass from `gradient`, that of the loss, and
+  // begins to upload the next batch.
   absl::Status RunBackward(const Batch& batch, Matrix gradient,
                            Layer::GradientSink sink);
-  // Waits for the loss.
+  // Waits for the loss, and returns the result of the pass.
   absl::StatusOr<BatchResult> ReadResult(const Batch& batch,
                                          const PendingLoss& loss);
-  // Evaluate and ComputeGradients without the wait for uploads.
+  // RunEvaluation is Evaluate, and Compute is ComputeGradients, without the
+  // wait for uploads.
   absl::StatusOr<BatchResult> RunEvaluation(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch);
   absl::StatusOr<BatchResult> Compute(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink);
 
-  // The batch's inputs on the device; uploads them unless they are there
-  // already.
+  // Returns the batch's inputs on the device, and uploads them unless they are
+  // there already.
   absl::StatusOr<ConstMatrix> Inputs(const Batch& batch);
   // Begins to upload the next batch's inputs.
   absl::Status BringNext(const Batch& batch);
@@ -109,8 +111,8 @@ class NetworkModel final : public Model {
 
   // The inputs of the pass under way. Kept to reuse the memory.
   DeviceBuffer input_staging_;
-  // The inputs of the batch that is expected next, and its positions; no
-  // positions: nothing has been uploaded.
+  // The inputs of the batch that is expected next, and its positions. No
+  // positions: its inputs have not been uploaded.
   DeviceBuffer next_staging_;
   ConstMatrix next_;
   std::vector<int64_t> next_positions_;

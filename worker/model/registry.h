@@ -18,19 +18,20 @@
 
 namespace holdfast {
 
-// What a model is created from.
+// The arguments of a factory that creates a model.
 struct ModelContext {
   // The shape of one example, without a batch dimension.
   std::vector<int64_t> example_shape;
-  // Labels are in [0, num_classes); absent if the data do not say.
+  // Labels are in [0, num_classes). Absent if the data do not say how many
+  // classes there are.
   std::optional<int64_t> num_classes;
   // If not 0, batches have this many targets for each example instead of a
   // label.
   int64_t num_targets = 0;
   // Whether batches have weights, which the model must either apply or refuse.
   bool weighted = false;
-  // The ids that an example has, and whether each has a value. A model with no
-  // Tables() that use them is not given ids.
+  // The fields of ids that an example has, and whether each id has a value. A
+  // batch has ids only if the model has Tables() that use them.
   std::vector<IdField> id_fields;
   bool id_values = false;
   // The job's seed, from which randomness in training follows (Model). The same
@@ -50,9 +51,9 @@ class ModelRegistry : public NamedFactories<Model, ModelContext> {
   ModelRegistry() : NamedFactories("model", "examples/custom_model") {}
 };
 
-// Creates the model of a job file for such examples: a sequential or a click
-// model, or one in `registry`. `seed` and `backend` are those of ModelContext.
-// Errors: those of CreateSequential, CreateClickModel and
+// Creates the model of a job file for examples like `examples`: a sequential or
+// a click model, or one in `registry`. `seed` and `backend` are as in
+// ModelContext. Errors: those of CreateSequential, CreateClickModel and
 // ModelRegistry::Create.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,

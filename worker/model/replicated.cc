@@ -34,7 +34,7 @@ class Handover {
     absl::MutexLock lock(&mutex_);
     made_[replica][variable] = true;
   }
-  // The replica makes no more gradients.
+  // Notes that the replica makes no more gradients.
   void End(size_t replica) {
     absl::MutexLock lock(&mutex_);
     ended_[replica] = true;
@@ -68,7 +68,8 @@ class Handover {
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Everything except where gradients are kept and how they are summed.
+// The part of a replicated model that does not depend on where gradients are
+// kept and how they are summed.
 class ReplicatedModel : public Model {
  public:
   std::vector<proto::Variable> Variables() const override { return variables_; }
@@ -194,7 +195,7 @@ class ReplicatedModel : public Model {
     for (size_t replica = 0; replica < results.size(); ++replica) {
       const absl::StatusOr<BatchResult>& result = results[replica];
       if (!result.ok()) {
-        // It has ended because of another replica.
+        // This replica has ended because another one has failed.
         if (replica == 0 && result.status() == failure) continue;
         return absl::Status(
             result.status().code(),

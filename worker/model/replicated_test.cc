@@ -92,7 +92,7 @@ struct Data {
 
 class Parameters {
  public:
-  // If `memory` is null, in any memory.
+  // If `memory` is null, the values are in ordinary memory.
   explicit Parameters(const Model& model, HostMemory* memory = nullptr) {
     for (const proto::Variable& variable : model.Variables()) {
       int64_t size = 1;
@@ -404,7 +404,7 @@ class Scripted final : public Model {
   const Script script_;
 };
 
-// A replicated model of these, in the order of the replicas.
+// Makes a replicated model of these models, in the order of the replicas.
 std::unique_ptr<Model> Replicated(const Cpus& cpus,
                                   std::vector<Scripted::Script> scripts) {
   ModelRegistry registry;

@@ -14,10 +14,10 @@
 namespace holdfast {
 
 // Creates the model that a job file describes as a sequence of layers and a
-// loss, for such examples. Randomness in training follows from `seed`, the
-// layer's place in the sequence, the example's position in the training stream,
-// and the element. `backend` must outlive the model. Gradients come in the
-// reverse order of Variables().
+// loss, for examples like `examples`. Randomness in training follows from
+// `seed`, the layer's place in the sequence, the example's position in the
+// training stream, and the element. `backend` must outlive the model. Gradients
+// come in the reverse order of Variables().
 // Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit each
 // other, when two have the same name, or when there is nothing to train; those
 // of NetworkModel::Create.

@@ -22,8 +22,8 @@
 
 namespace holdfast {
 
-// Opens the checkpoint in the folder `path`, or the newest durable one if
-// `path` is a checkpoint directory.
+// Opens the checkpoint in the folder `path` or, if `path` is a checkpoint
+// directory, the newest durable checkpoint in it.
 // Errors: NOT_FOUND, saying what is missing; those of CheckpointReader::Open.
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     const std::string& path);
@@ -31,8 +31,8 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
 // A job's model with the values of a checkpoint.
 struct CheckpointModel {
   std::unique_ptr<Model> model;
-  // The values of the model's variables, in their order; the version is the
-  // checkpoint's step.
+  // The values of the model's variables, in the order of Model::Variables.
+  // Their version is the checkpoint's step.
   Parameters parameters;
   // The rows of the model's tables.
   CheckpointRows rows;
@@ -42,8 +42,8 @@ struct CheckpointModel {
   }
 };
 
-// Creates the model of `job` for such examples, and reads the values of its
-// variables and of its tables' rows.
+// Creates the model of `job` for examples like `examples`, and reads the values
+// of its variables and of its tables' rows.
 // Errors: those of CreateModel and of `reader`; INVALID_ARGUMENT, with the name
 // of the variable or table, when the checkpoint lacks what the model needs.
 absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
@@ -52,8 +52,8 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                                           const ModelRegistry& registry,
                                           Backend* backend);
 
-// The values with matrices and kernels rounded as in an export to 8-bit
-// integers (common/tensor/weight_quantization.h).
+// Returns `parameters` with matrices and kernels rounded as in an export to
+// 8-bit integers (common/tensor/weight_quantization.h).
 Parameters RoundedToInt8(const Parameters& parameters,
                          const std::vector<proto::Variable>& variables);
 

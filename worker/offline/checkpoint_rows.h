@@ -16,8 +16,8 @@
 
 namespace holdfast {
 
-// The values of the rows of a checkpoint's embedding tables, in memory: each
-// row takes its values and some 20 bytes more.
+// The rows of a checkpoint's embedding tables, in memory: each row takes memory
+// for its values and some 20 bytes more.
 //
 // Immutable, and so thread-safe.
 class CheckpointRows {
@@ -28,8 +28,9 @@ class CheckpointRows {
   static absl::StatusOr<CheckpointRows> Load(
       CheckpointReader* reader, absl::Span<const ModelTable> tables);
 
-  // A RowSource (worker/trainer/batch_rows.h): an id without a row has its
-  // initial values.
+  // Reads the rows that `rows` wants, as a RowSource does
+  // (worker/trainer/batch_rows.h). An id without a row in the checkpoint gets
+  // the row's initial values.
   absl::Status Read(Parameters* rows) const;
 
  private:

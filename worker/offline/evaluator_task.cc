@@ -32,7 +32,7 @@ absl::Status EvaluateAll(
     const auto result = evaluate(*next);
     const absl::Status& status = result.status();
     if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
-      // The job may have been rolled back to a step before it.
+      // The job may have been rolled back to a step before this checkpoint.
       LOG(WARNING) << "a checkpoint cannot be read: " << status.message();
       if (++unread == kReadAttempts) return status;
       pause();
@@ -111,7 +111,7 @@ absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
         const auto declared, DeclaredJobFile(reader->manifest().declaration()));
     absl::Status status = ResolveFrom(declared, &options_.job);
     if (status.ok()) status = OpenTestSet();
-    // An error here is not about the checkpoint.
+    // An error here does not come from the checkpoint's files.
     if (!status.ok()) return absl::InvalidArgumentError(status.message());
   }
   HOLDFAST_ASSIGN_OR_RETURN(

@@ -25,7 +25,8 @@ namespace holdfast {
 
 // Evaluates each checkpoint that the coordinator names, and reports the result,
 // until there are no more. If a checkpoint cannot be read, calls `pause` and
-// asks for one again, up to kReadAttempts times in a row.
+// asks the coordinator for a checkpoint again, up to kReadAttempts times in a
+// row.
 // Errors: those of the cluster; those of `evaluate`, where NOT_FOUND and
 // DATA_LOSS mean that the checkpoint's files cannot be read.
 absl::Status EvaluateAll(
@@ -33,11 +34,12 @@ absl::Status EvaluateAll(
     const std::function<absl::StatusOr<proto::EvaluationResult>(
         const proto::CheckpointName& name)>& evaluate,
     const std::function<void()>& pause);
-// How often EvaluateAll tries to read a checkpoint.
+// How many times in a row EvaluateAll tries to read a checkpoint before it
+// returns the error.
 inline constexpr int kReadAttempts = 10;
 
-// A task that evaluates a job's checkpoints while it runs
-// (docs/evaluation.md): the job's model, and its test set.
+// A task that evaluates a job's checkpoints while the job runs
+// (docs/evaluation.md).
 //
 // Thread-compatible.
 class EvaluatorTask {
@@ -51,11 +53,11 @@ class EvaluatorTask {
     DeviceOptions device;
   };
 
-  // Opens the test set, unless the job file leaves fields to be computed from
-  // its training set: their declared values are in the first checkpoint.
-  // `models` must outlive the task.
-  // Errors: INVALID_ARGUMENT, NOT_FOUND, with the flag or the field of the job
-  // that is wrong.
+  // Opens the test set. If the job file leaves fields to be computed from the
+  // training set, the test set is opened later, because the declared values of
+  // these fields are in the first checkpoint. `models` must outlive the task.
+  // Errors: INVALID_ARGUMENT or NOT_FOUND, with the flag or the field of the
+  // job that is wrong.
   static absl::StatusOr<std::unique_ptr<EvaluatorTask>> Open(
       const Options& options, const ModelRegistry& models);
 

@@ -174,7 +174,7 @@ absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
   return dataset;
 }
 
-// The number of targets for examples with such inputs.
+// Returns the number of targets for examples with these inputs.
 // Errors: those of CreateModel.
 absl::StatusOr<int64_t> NumTargets(const Opened& opened,
                                    const ExampleSpec& examples,

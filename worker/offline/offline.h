@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Uses of a job's checkpoint without a cluster: docs/evaluation.md.
+// Uses a job's checkpoint without a cluster (docs/evaluation.md).
 #ifndef HOLDFAST_WORKER_OFFLINE_OFFLINE_H_
 #define HOLDFAST_WORKER_OFFLINE_OFFLINE_H_
 
@@ -20,25 +20,26 @@
 namespace holdfast {
 
 struct OfflineOptions {
-  // The folder of a checkpoint, or a checkpoint directory, which stands for its
-  // newest durable checkpoint.
+  // The folder of a checkpoint, or a checkpoint directory, whose newest durable
+  // checkpoint is then used.
   std::string checkpoint;
-  // Default: the job that the checkpoint contains as declared, which has no
-  // data paths.
+  // The job. Absent: the declared job that the checkpoint contains, which has
+  // no paths of data.
   std::optional<proto::Job> job;
   // Files to evaluate or predict on, as SetDataFiles takes them. Empty: the
   // job's test set.
   std::vector<std::string> data;
   DataOptions reading;
-  // Where the model is computed. The precision is the job's.
+  // The device on which the model is computed. `device.precision` is ignored:
+  // the job says which precision to use.
   Place place;
   DeviceOptions device;
 };
 
-// Evaluates the checkpoint's model on the data; with `int8`, also with its
-// matrices and kernels rounded to 8-bit integers.
-// Errors: INVALID_ARGUMENT when job, data and checkpoint do not fit each other;
-// those of the functions that read them.
+// Evaluates the checkpoint's model on the data. If `int8`, also evaluates the
+// model with its matrices and kernels rounded to 8-bit integers.
+// Errors: INVALID_ARGUMENT when the job, the data and the checkpoint do not fit
+// each other; those of the functions that read them.
 absl::StatusOr<proto::CheckpointEvaluation> EvaluateCheckpoint(
     const OfflineOptions& options, bool int8, const ModelRegistry& models);
 

@@ -16,13 +16,14 @@
 
 namespace holdfast {
 
-// What a model's outputs mean, according to its loss and the data's schema.
+// How a model's outputs become the columns of a prediction file, according to
+// the model's loss and the data's schema.
 struct PredictionColumns {
   enum class Kind {
-    // Softmax turns them into probabilities, one for each class.
+    // Softmax turns the outputs into probabilities, one for each class.
     kSoftmax,
-    // Sigmoid turns each into a probability; a single output, into that of
-    // class 1.
+    // Sigmoid turns each output into a probability; a single output becomes the
+    // probability of class 1.
     kSigmoid,
     // The outputs themselves are the predictions.
     kNumbers,
@@ -30,28 +31,30 @@ struct PredictionColumns {
   Kind kind = Kind::kNumbers;
   // Whether the outputs predict a class.
   bool classes = false;
-  // The name of each output's class or target, indexed by output. Empty: they
-  // have no names.
+  // Indexed by output: the name of its class or target. Empty: classes and
+  // targets have no names.
   std::vector<std::string> names;
-  // The file that is this example. Null if examples are not files.
+  // Returns the name of the file that is this example. Null if examples are not
+  // files.
   std::function<std::string(int64_t example)> file_of;
 };
 
-// The columns of a job whose model has `num_outputs` outputs. A registered
-// model's outputs are kNumbers.
+// Returns the columns for a job whose model has `num_outputs` outputs.
+// `predict_class` is that of OutputSpec. The outputs of a registered model are
+// kNumbers.
 PredictionColumns ColumnsOf(const proto::Job& job, int64_t num_outputs,
                             bool predict_class);
 
-// The header line of a file of predictions, and the line of an example. The
-// columns are `example`, counted from 0; `file`, if examples are files;
-// `class`, by name if classes have names; and a column for each probability or
-// number.
+// These return the header line of a prediction file, and the line of one
+// example. The columns are `example`, counted from 0; `file`, if examples are
+// files; `class`, by name if classes have names; and a column for each
+// probability or number.
 std::string PredictionHeader(const PredictionColumns& columns,
                              int64_t num_outputs);
 std::string PredictionLine(const PredictionColumns& columns, int64_t example,
                            absl::Span<const float> outputs);
 
-// Writes a CSV file of predictions, which gets its name once it is complete.
+// Writes a CSV file of predictions. The file gets its name when it is complete.
 //
 // Thread-compatible.
 class PredictionFile {
@@ -61,7 +64,8 @@ class PredictionFile {
       const std::string& path, PredictionColumns columns, int64_t num_outputs);
   ~PredictionFile();
 
-  // Adds the examples whose outputs these are, [examples, outputs], row-major.
+  // Adds a line for each of the next examples. `outputs` are their outputs,
+  // row-major: [examples, outputs].
   absl::Status Add(absl::Span<const float> outputs);
   absl::Status Finish();
 

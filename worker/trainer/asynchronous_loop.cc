@@ -30,9 +30,9 @@ absl::Status AsynchronousLoop::Run() {
   Tracer* const tracer = context_.tracer();
   size_t turn = 0;
   for (;; turn = (turn + 1) % slots_.size()) {
-    // Finished before the ticket: the worker may hold one more than
-    // pipeline_depth, and the error of a failed push says more than a ticket
-    // that does not arrive.
+    // The push is finished before the ticket is awaited, because a worker may
+    // hold only one ticket more than pipeline_depth, and because the error of a
+    // failed push says more than that of a ticket which does not arrive.
     absl::Status status = Finish(&slots_[turn]);
     if (!status.ok()) return status;
     const OneTicket ticket = AwaitTicket();
@@ -77,7 +77,7 @@ absl::Status AsynchronousLoop::LookAhead() {
   }
   if (!request_->WaitUntilDone(absl::InfinitePast())) return absl::OkStatus();
   next_ticket_ = request_->Await(context_.StepDeadline());
-  // An error is returned when the ticket is due.
+  // AwaitTicket returns the error.
   if (!next_ticket_->ok() || !(*next_ticket_)->has_value()) {
     return absl::OkStatus();
   }
@@ -95,7 +95,8 @@ const TableBags* AsynchronousLoop::NextBags() {
 absl::Status AsynchronousLoop::Pull(const TableBags* bags) {
   if (ahead_.has_value()) {
     const absl::Status status = ahead_->Take(&now_);
-    // Not before Take, because it reuses the memory of the values.
+    // The next ticket is requested only after Take, because PullAhead then
+    // overwrites the values that Take moves.
     AskForTicket();
     return status;
   }

@@ -16,15 +16,15 @@
 
 namespace holdfast {
 
-// Reads the rows that `rows` wants (Parameters::WantRows), of the version that
-// the source chooses.
+// Reads the rows that `rows` wants (Parameters::WantRows) into `rows`. The
+// source chooses the version of the rows.
 using RowSource = std::function<absl::Status(Parameters* rows)>;
 
-// The fields of each of a model's tables, as BatchPipeline and
-// SequentialBatches take them.
+// Returns, indexed by table, the fields whose ids have rows in the table, as
+// BatchPipeline and SequentialBatches take them.
 std::vector<std::vector<int>> FieldsOf(const Model& model);
 
-// Gives batches the rows of embedding tables that their ids name.
+// Gives batches the rows of embedding tables that belong to their ids.
 //
 // Thread-compatible.
 class BatchRows {
@@ -33,13 +33,14 @@ class BatchRows {
   explicit BatchRows(size_t num_tables) : num_tables_(num_tables) {}
 
   // Makes the next pull into `values` read the rows of a batch with these ids,
-  // and no others; if null, no rows.
+  // and no other rows. If `bags` is null, the pull reads no rows.
   void Want(const TableBags* bags, Parameters* values) const;
 
-  // Gives `batch` its rows: those in `at`, if a pull has read all of them into
-  // it, otherwise those that `read` returns. They stay valid as long as those
-  // in `at`, and at most until the next call. Does nothing without tables.
-  // Errors: those of `read`; INVALID_ARGUMENT when the batch has no ids.
+  // Sets Batch::rows: to the rows in `at`, if a pull has read all that the
+  // batch needs into it, otherwise to rows that it gets from `read`. The rows
+  // stay valid until the next call, or until those in `at` change. Does nothing
+  // if the model has no tables. Errors: those of `read`; INVALID_ARGUMENT when
+  // the batch has no ids.
   absl::Status Bring(const Parameters& at, const RowSource& read, Batch* batch);
 
  private:

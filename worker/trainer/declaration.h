@@ -16,10 +16,10 @@
 
 namespace holdfast {
 
-// What the chief declares for `job`: the model's `variables`, all updated by
-// the job's optimizer; the consistency and the assignment of examples, as
-// resolved for the cluster; the length in steps, and in tickets, for
-// `num_examples`.
+// Returns what the chief declares for `job`: the model's `variables`, all
+// updated by the job's optimizer; the consistency, and the assignment of
+// examples, as resolved for the cluster; and the job's length in steps and in
+// tickets, which follows from `num_examples`.
 // Errors: INVALID_ARGUMENT for a variable whose initializer is `given`, which
 // models cannot use; those of ResolveCompression.
 absl::StatusOr<proto::Declaration> MakeDeclaration(
@@ -27,16 +27,16 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     const Replicas& replicas, uint64_t num_examples);
 
 // Adds the model's embedding tables, with their own optimizers, to the result
-// of MakeDeclaration. A table that does not limit the rows of a push gets the
-// number of ids that a batch can have in its fields as its limit. Errors:
-// INVALID_ARGUMENT, with the table's name, for fields that the examples do not
-// have, and for an initializer or an optimizer that a table cannot have.
+// of MakeDeclaration. If a table does not limit the rows of a push, its limit
+// becomes the number of ids that a batch can have in the table's fields.
+// Errors: INVALID_ARGUMENT, with the table's name, for fields that the examples
+// do not have, and for an initializer or an optimizer that a table cannot have.
 absl::Status AddTables(const proto::Job& job,
                        absl::Span<const ModelTable> tables,
                        const ExampleSpec& examples,
                        proto::Declaration* declaration);
 
-// Returns the Declaration.job of a `job` that trains on such examples.
+// Returns Declaration.job for a `job` that trains on examples like `examples`.
 proto::DeclaredJob DeclareJob(const proto::Job& job,
                               const ExampleSpec& examples);
 

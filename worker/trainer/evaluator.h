@@ -28,9 +28,9 @@ namespace holdfast {
 // Evaluates `model` at `parameters` on every example of `test_set`, in batches
 // of the size in `config`, 1000 by default, and computes the scores that
 // `config` asks for (CheckScores). `read_rows` reads rows of embedding tables,
-// and may be empty for a model without tables. Errors: those of the model, of
-// the sources and of the scores; CANCELLED once `cancelled`, which may be null,
-// is true.
+// and may be empty if the model has no tables. Errors: those of the model, of
+// the sources and of the scores; CANCELLED as soon as `*cancelled` is true;
+// `cancelled` may be null.
 absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
                                             const proto::Evaluation& config,
                                             const Parameters& parameters,
@@ -38,24 +38,25 @@ absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
                                             Model* model,
                                             const std::atomic<bool>* cancelled);
 
-// For the log: the step, the loss, and the other scores in `result`.
+// Returns a text for the log: the step, the loss, and the other scores in
+// `result`.
 std::string DescribeEvaluation(const proto::EvaluationResult& result);
 
-// Evaluates versions of the parameters during training: on its own thread, with
-// its own model, one at a time. A version is pinned, read, and evaluated on the
-// test set; the result goes to the cluster and to the log.
+// Evaluates versions of the parameters during training, on its own thread, with
+// its own model, one version at a time. A version is pinned, read, and
+// evaluated on the test set; the result goes to the cluster and to the log.
 //
 // Start, Finish and Drop must be called by one thread.
 class Evaluator {
  public:
   struct Options {
-    // The scores, and the batch size.
+    // The scores to compute, and the batch size.
     proto::Evaluation config;
-    // For each call to the cluster: pin, read, report.
+    // The timeout of each call to the cluster: pin, read, report.
     absl::Duration call_timeout = absl::Seconds(330);
-    // How long the cluster keeps a pinned version that is not released. Until
-    // then it may take memory for a copy of the parameters there. At most an
-    // hour.
+    // How long the cluster keeps a pinned version that is not released; at most
+    // an hour. Until then the pin may cost the ps tasks memory for a copy of
+    // the parameters.
     absl::Duration hold = absl::Minutes(10);
     // As in Trainer::Parts.
     HostMemory* host_memory = nullptr;
@@ -79,9 +80,10 @@ class Evaluator {
   // those of the evaluation, each of which is returned once.
   absl::Status Finish(absl::Time deadline);
 
-  // Abandons the evaluation under way, whose version was rolled back, and its
-  // result. Waits for its current forward pass; its calls to the cluster fail
-  // by themselves after a roll-back.
+  // Abandons the evaluation under way, and its result, because the evaluated
+  // version was rolled back. Waits for the current forward pass; calls to the
+  // cluster need not be abandoned, because they fail by themselves after a
+  // roll-back.
   void Drop();
 
  private:

@@ -20,23 +20,24 @@ namespace holdfast {
 
 // Computes the gradients of a job's batches and hands them to pushes.
 //
-// A gradient's index is that of its variable; the indices after the variables
-// are for the rows of the tables.
+// The index of a gradient is the index of its variable. The indices after those
+// of the variables are for the gradients of the tables' rows.
 //
 // Thread-compatible.
 class GradientComputer {
  public:
   struct Options {
-    // The number of parts in which a batch is computed. More take less memory
-    // in the model; from 2 on, the gradient is summed in separate memory.
+    // The number of parts in which a batch is computed. With more parts the
+    // model takes less memory; with 2 or more, the gradient is summed in
+    // separate memory.
     uint32_t micro_batches = 1;
-    // The limit of the gradient's norm over all variables except moving
-    // averages. Absent: the gradient is not clipped.
+    // The limit of the gradient's norm over all variables and tables except
+    // moving averages. Absent: the gradient is not clipped.
     std::optional<float> max_global_norm;
   };
 
-  // A gradient in its own memory, indexed by variable and, after the variables,
-  // by table; and the ids of each table's rows.
+  // A copy of a whole gradient. `gradients` is indexed by variable and, after
+  // the variables, by table; `ids` is indexed by table: the ids of its rows.
   struct Kept {
     std::vector<std::vector<float>> gradients;
     std::vector<std::vector<uint64_t>> ids;
@@ -44,13 +45,15 @@ class GradientComputer {
 
   struct Result {
     // The number of examples in the gradient. 0: there is nothing to
-    // contribute, and what was handed to the push must not count.
+    // contribute, and the gradients that were handed to the push must not
+    // count.
     uint64_t examples = 0;
-    // Mean over the examples.
+    // The mean loss over the examples.
     double loss = 0;
     // The factor by which the gradient must be multiplied.
     float clip_factor = 1;
-    // What was not finite: "the loss", "a gradient". Empty: nothing.
+    // What was not finite: "the loss" or "a gradient". Empty: everything was
+    // finite.
     absl::string_view not_finite;
   };
 
@@ -58,14 +61,14 @@ class GradientComputer {
   GradientComputer(Model* model, const Options& options);
 
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
-  // the values `at` and the batch's rows, and hands the gradient of each
-  // variable and table to `push` as soon as it is ready.
+  // the values `at` of the variables and the rows in `batch`. Hands the
+  // gradient of each variable and table to `push` as soon as it is ready.
   //
-  // A gradient is in the push's own memory if the push has some; the model
-  // writes it there if it can. Other gradients that the push was given stay
-  // unchanged until the next call; with `keep`, as long as `keep` is not
-  // touched, whatever is computed next. With `keep`, a gradient that is
-  // computed in one part is copied, which it is not otherwise.
+  // If the push has memory of its own for a gradient, the gradient ends there,
+  // and the model writes it there directly if it can. The push refers to all
+  // other gradients: they stay unchanged until the next call or, if `keep` is
+  // not null, until the caller changes `keep`. If `keep` is not null, they are
+  // copied to it, also if the batch is computed in one part.
   // Errors: those of the model, of Push::Add and of Push::AddRows.
   absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
                                  Cluster::Push* push, Kept* keep = nullptr);
@@ -76,13 +79,13 @@ class GradientComputer {
   // Indexed by variable: whether its gradient counts in the norm.
   std::vector<bool> is_in_norm_;
   std::vector<ModelTable> tables_;
-  // The sums over micro-batches, if there is no `keep` and the push has no
-  // memory.
+  // The sums over micro-batches, if `keep` is null and the push has no memory
+  // of its own.
   Kept sums_;
-  // The ids of the micro-batches.
+  // The ids of each micro-batch, indexed by micro-batch.
   std::vector<TableBags> part_bags_;
-  // Indexed by variable and table: the squared norms of the gradient that is
-  // being computed.
+  // Indexed by gradient: the squared norms of the gradients that are being
+  // computed.
   std::vector<double> squares_;
 };
 

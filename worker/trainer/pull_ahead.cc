@@ -10,7 +10,8 @@ namespace {
 
 using Phase = PhaseMeter::Phase;
 
-// Arrivals end a wait at once; abandoning one takes up to this long.
+// How long it may take to notice that a wait is abandoned. The arrival of a
+// result ends a wait at once.
 constexpr absl::Duration kSlice = absl::Milliseconds(100);
 
 }  // namespace

@@ -17,44 +17,45 @@
 
 namespace holdfast {
 
-// For an asynchronous job with embedding tables: while the worker computes a
-// gradient, gets the next ticket, has its batch made, and pulls the values to
-// compute on, with the rows that the batch needs; on its own thread. The values
-// lack the pushes that are pending meanwhile, as in a job without tables whose
-// pushes are sent during the computation.
+// Works ahead in an asynchronous job with embedding tables. While the worker
+// computes a gradient, this object takes the next ticket, prepares the ticket's
+// batch, and pulls the values of the variables and of the rows that the batch
+// needs, on its own thread. The pulled values lack the worker's pushes that are
+// pending at the time, as they do in a job without tables whose pushes are sent
+// during the computation.
 //
-// Everything that it waits for has a deadline from TrainingContext, so
-// AwaitTicket and Take end by these deadlines too.
+// Each wait of this thread has a deadline from TrainingContext, so AwaitTicket
+// and Take, which wait for the thread, end too.
 //
-// Must be used by one thread.
+// All calls must be made by one thread.
 class PullAhead {
  public:
-  // `context` must outlive this. `longest_wait` is the longest wait for a
-  // ticket, in steps (TrainingContext::StepDeadline).
+  // `context` must outlive this object. `longest_wait` is the longest wait for
+  // a ticket, in steps (TrainingContext::StepDeadline).
   PullAhead(TrainingContext* context, uint64_t longest_wait);
-  // Abandons what is under way.
+  // Abandons the work that is under way.
   ~PullAhead();
 
   PullAhead(const PullAhead&) = delete;
   PullAhead& operator=(const PullAhead&) = delete;
 
-  // Begins to work for the ticket after the current one.
+  // Begins to take the ticket after the current one, and to work for it.
   void Start();
-  // Waits for the ticket that Start has begun to get; nullopt if there are no
-  // more.
+  // Waits for the ticket that Start has begun to take; nullopt if there are no
+  // more tickets.
   // Errors: those of TicketRequest.
   absl::StatusOr<std::optional<Ticket>> AwaitTicket();
-  // Makes `now` have the values for that ticket. Errors: those of Pull and of
-  // BatchPipeline::Prepare; an error of making the batch is returned when the
-  // batch is taken.
+  // Waits for the values for that ticket, and moves them into `now`. Errors:
+  // those of Cluster::Pull and of BatchPipeline::Prepare. An error of making
+  // the batch is not returned here, but by BatchPipeline::NextTicket.
   absl::Status Take(Parameters* now);
 
  private:
-  // Runs on the strand.
+  // Does the work for one ticket. Called on strand_.
   void Run();
   void Pull(const Ticket& ticket);
-  // Calls `done` with an `until` that is soon, again and again, until it
-  // returns true. Returns false if abandoned.
+  // Calls done(until), which waits until the time `until` at most, again and
+  // again until it returns true. Returns false if the work is abandoned.
   template <typename Done>
   bool WaitFor(const Done& done) const;
 
@@ -63,12 +64,13 @@ class PullAhead {
   std::atomic<bool> given_up_ = false;
 
   absl::Mutex mutex_;
-  // The results of the last Start; absent until they are known.
+  // The results of the work that the last Start has begun: the ticket, and the
+  // status of the pull. Absent until they are known.
   std::optional<absl::StatusOr<std::optional<Ticket>>> ticket_
       ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> pulled_ ABSL_GUARDED_BY(mutex_);
 
-  // Written by the strand until `pulled_` is set.
+  // The pulled values. Written on strand_ until pulled_ is set.
   Parameters values_;
 
   Strand strand_;  // last, so that it stops first

@@ -14,12 +14,12 @@
 
 namespace holdfast {
 
-// Fills in the consistency and the assignment of examples from a declaration,
-// including their defaults.
+// Fills in the consistency and the assignment of examples from `declaration`;
+// fields that it leaves out get their defaults.
 void AddDeclaration(const proto::Declaration& declaration,
                     proto::TrainingResult* result);
 
-// Fills in the evaluation on the test set after the last step.
+// Fills in the scores on the test set after the last step.
 void AddEvaluation(const EvaluationScores& scores,
                    proto::TrainingResult* result);
 
@@ -29,13 +29,15 @@ void AddEvaluation(const EvaluationScores& scores,
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result);
 
-// The JSON of result.json, or of another message of result.proto.
+// Returns `result`, a TrainingResult or another message of result.proto, as
+// JSON.
 // Errors: INTERNAL when protobuf cannot write it.
 absl::StatusOr<std::string> ResultToJson(
     const google::protobuf::Message& result);
 
-// Writes `content` so that readers, also after a crash, find the file complete
-// or not at all: to `path` + ".tmp", which is synced and then renamed.
+// Writes `content` to `path` + ".tmp", which is synced and then renamed to
+// `path`, so that readers find either a complete file or none, even after a
+// crash.
 // Errors: the system's, with the file's name.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::string& content);

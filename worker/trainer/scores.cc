@@ -67,8 +67,8 @@ void AreaUnderCurve::Tell(EvaluationScores* scores) {
   const auto negative = values_.end() - negatives_;
   std::sort(positive, positive_end);
   std::sort(negative, values_.end());
-  // Counts each pair in the right order twice, and each pair of equals once:
-  // integers, which do not overflow for up to 4e9 examples.
+  // A pair in the right order counts 2, and a pair with equal outputs counts 1,
+  // so that the sum is an integer; it does not overflow for up to 4e9 examples.
   uint64_t halves = 0;
   auto below = negative;
   auto not_above = negative;

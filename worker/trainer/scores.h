@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What an evaluation reports besides the sums that models compute themselves:
-// the scores that a job asks for, each computed from the outputs of all
-// examples.
+// The scores that a job asks for, each of which is computed from a model's
+// outputs for all examples. An evaluation reports them besides the sums that
+// the model itself computes.
 #ifndef HOLDFAST_WORKER_TRAINER_SCORES_H_
 #define HOLDFAST_WORKER_TRAINER_SCORES_H_
 
@@ -29,25 +29,27 @@ struct EvaluationScores {
   std::vector<proto::TrainingResult::ClassScores> by_class;
 };
 
-// Computes one score from examples that come batch by batch in the test set's
-// order.
+// Computes one score from examples that are added batch by batch, in the test
+// set's order.
 //
 // Thread-compatible.
 class Score {
  public:
   virtual ~Score() = default;
 
-  // Takes the model's outputs for `batch`: row-major [examples, outputs].
-  // Errors: INVALID_ARGUMENT when the score is not defined for an example.
+  // Adds the examples of `batch`. `outputs` are the model's outputs for them,
+  // row-major: [examples, outputs]. Errors: INVALID_ARGUMENT when the score is
+  // not defined for an example.
   virtual absl::Status Add(const Batch& batch,
                            absl::Span<const float> outputs) = 0;
-  // Adds the score of all examples to `scores`. Must be called once, at the
-  // end.
+  // Writes the score of all examples that were added to `scores`. Must be
+  // called once, at the end.
   virtual void Tell(EvaluationScores* scores) = 0;
 };
 
-// The share of the examples whose class is among the k that the model ranks
-// first. Of classes with equal outputs, lower ones rank first.
+// The fraction of the examples whose class is among the k classes with the
+// greatest outputs. If two classes have equal outputs, the lower class ranks
+// first.
 class TopKAccuracy final : public Score {
  public:
   TopKAccuracy(int64_t k, int64_t num_outputs)
@@ -64,14 +66,15 @@ class TopKAccuracy final : public Score {
   int64_t right_ = 0;
 };
 
-// Area under the receiver operating characteristic of class 1 against class 0:
-// the share of the pairs of an example of each class in which the one of class
-// 1 has the greater output, where pairs with equal outputs count half (Hanley
-// and McNeil 1982: the Mann-Whitney statistic). With two outputs, the second
-// minus the first counts, which orders examples as softmax does.
+// The area under the receiver operating characteristic of class 1 against class
+// 0. It is computed as the Mann-Whitney statistic (Hanley and McNeil 1982): of
+// all pairs of one example of each class, the fraction in which the example of
+// class 1 has the greater output, where a pair with equal outputs counts half.
+// If the model has two outputs, the second minus the first is taken as the
+// output, which orders examples as softmax does.
 //
-// Exact; takes 4 bytes per example. Not reported if one class has no examples,
-// or an output is NaN.
+// The score is exact, and takes 4 bytes of memory per example. It is not
+// reported if one class has no examples, or an output is NaN.
 class AreaUnderCurve final : public Score {
  public:
   AreaUnderCurve(int64_t num_outputs, int64_t num_examples)
@@ -83,18 +86,20 @@ class AreaUnderCurve final : public Score {
 
  private:
   const int64_t num_outputs_;
-  // The outputs of class 1 from the front, those of class 0 from the end.
+  // The outputs for examples of class 1, from the front on, and for examples of
+  // class 0, from the end backwards.
   std::vector<float> values_;
   int64_t positives_ = 0;
   int64_t negatives_ = 0;
   bool has_nan_ = false;
 };
 
-// The sum of the predicted probabilities of class 1, the sigmoids of a single
-// output, divided by the number of examples of class 1: 1 if there are as many
-// as predicted.
+// The sum of the predicted probabilities of class 1 (the sigmoid of the single
+// output) over all examples, divided by the number of examples of class 1. It
+// is 1 if there are as many such examples as predicted.
 //
-// Not reported if there are no examples of class 1, or an output is NaN.
+// The score is not reported if there are no examples of class 1, or an output
+// is NaN.
 class Calibration final : public Score {
  public:
   absl::Status Add(const Batch& batch,
@@ -108,11 +113,11 @@ class Calibration final : public Score {
 };
 
 // How many examples of each class were predicted as each class, and the scores
-// of each class that follow.
+// of each class that follow from these numbers.
 class ConfusionMatrix final : public Score {
  public:
-  // The limit for the matrix in the result, which has the square of it in
-  // numbers.
+  // The matrix is written to the result only if there are at most so many
+  // classes, because it has the square of their number in entries.
   static constexpr int64_t kMaxClasses = 100;
 
   explicit ConfusionMatrix(int64_t num_outputs);
@@ -129,8 +134,8 @@ class ConfusionMatrix final : public Score {
 };
 
 // Checks that the scores that `config` asks for are defined for a model with
-// these outputs and for such examples. Errors: INVALID_ARGUMENT, with the
-// field's name.
+// these outputs and for examples like `examples`. Errors: INVALID_ARGUMENT,
+// with the name of the field of `config`.
 absl::Status CheckScores(const proto::Evaluation& config,
                          const OutputSpec& outputs,
                          const ExampleSpec& examples);

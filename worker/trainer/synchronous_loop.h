@@ -19,37 +19,39 @@
 
 namespace holdfast {
 
-// Trains by steps (docs/protocol/life_of_a_step.md). Begins at the newest
+// Trains step by step (docs/protocol/life_of_a_step.md). Begins at the newest
 // version, which is 0 unless other workers have trained already or the job was
-// rolled back. At version t:
+// rolled back. At version t, the loop:
 //
-//   1. For each of the worker's own seats: takes the batch of (t, seat), or of
-//      a ticket; computes the gradients, each of which is sent as soon as it is
-//      ready; and contributes the push to the step. A gradient that is not
-//      finite, or of a seat without examples, is contributed with weight 0.
-//      Rows of embedding tables are those of t, too: the pull includes the rows
-//      of the first seat's batch, if that was made by then; others are pulled
-//      before they are needed.
-//   2. Begins the pull of t + 1, waits for the verdicts, and then for the pull.
-//      A late backup worker gets the verdict STALE and continues with the
-//      newest version.
+//   1. For each of the worker's own seats: takes the batch of the step and the
+//      seat, or that of a ticket; computes the gradients, each of which is sent
+//      as soon as it is ready; and contributes the push to the step. If a
+//      gradient is not finite, or the seat has no examples, the push is
+//      contributed with weight 0. Rows of embedding tables are of version t,
+//      too: the pull of t includes the rows for the first seat's batch, if this
+//      batch was made by then; all other rows are pulled when they are needed.
+//   2. Begins the pull of version t + 1, waits for the verdicts of the pushes,
+//      and then for the pull. A backup worker that was late gets the verdict
+//      STALE and continues with the newest version.
 //
-// By step with one seat, everything after the computation is one exchange
-// (Push::Contribute). Several seats share the memory of the model's gradient,
-// so each push is waited for before the next gradient is computed.
+// If examples are by step and the worker has one seat, everything after the
+// computation is one exchange (Push::Contribute). If it has several seats,
+// these share the memory of the model's gradient, so the loop waits for each
+// push before it computes the next gradient.
 //
-// By ticket, the job may be DONE at any request for a ticket. A worker takes
-// its tickets one by one, each when the push before it has been contributed:
-// the last step closes when all tickets given out are in it, and a ticket held
-// for later would keep it open. While a request is parked its step may close;
-// the ticket is then for a later step. Tickets of pushes that are not ACCEPTED
-// are returned automatically.
+// If examples are by ticket, any request for a ticket may find that the job is
+// DONE. A worker takes its tickets one by one, each when the push before it has
+// been contributed: the last step closes when the pushes of all tickets that
+// were given out are in it, and a ticket held for later would keep the step
+// open. While a request for a ticket waits at the coordinator, the open step
+// may close; the ticket is then for a later step. The tickets of pushes that
+// are not ACCEPTED are returned automatically.
 //
 // Thread-compatible.
 class SynchronousLoop {
  public:
   struct Options {
-    // The worker's own seats, ascending.
+    // The worker's own seats in a step, in ascending order.
     std::vector<uint32_t> seats;
     // The number of seats in a step, of all workers.
     uint32_t seats_per_step = 1;
@@ -64,7 +66,7 @@ class SynchronousLoop {
   absl::Status Run();
 
  private:
-  // A push that has been given its gradient.
+  // A push whose gradient has been computed.
   struct Computed {
     std::string name;  // for messages
     std::unique_ptr<Cluster::Push> push;
@@ -75,17 +77,19 @@ class SynchronousLoop {
   }
   absl::Status TrainStep();
   absl::Status Exchange();
-  // Makes the values that were pulled the ones to compute on.
+  // Makes next_, which was pulled, the values to compute on: now_.
   void Proceed();
-  // Takes a ticket, unless there is one already or the job is DONE.
+  // Makes ticket_ present, unless the job is DONE: takes a ticket if there is
+  // none. Sets done_ if the job is DONE.
   absl::Status HaveTicket();
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
   // Computes the gradient of the seat's batch.
   absl::StatusOr<Computed> Compute(uint32_t seat);
-  // Finishes the push and contributes it. `next`: as in Push::Contribute.
+  // Finishes the push and contributes it to the step. `next` is as in
+  // Push::Contribute.
   absl::Status Contribute(const Computed& computed, Parameters* next);
-  // Computes the gradient, pushes and contributes it; the gradient's memory is
-  // free afterwards.
+  // Computes the gradient of the seat's batch, pushes it and contributes the
+  // push. Afterwards the gradient's memory can be reused.
   absl::StatusOr<Computed> FillSeat(uint32_t seat);
 
   TrainingContext& context_;
@@ -93,7 +97,8 @@ class SynchronousLoop {
 
   Parameters now_;
   Parameters next_;
-  // By ticket: the ticket for the seat that is filled next.
+  // Only in jobs with examples by ticket: the ticket for the seat that is
+  // filled next. Absent: it has not been taken.
   std::optional<Ticket> ticket_;
   bool done_ = false;
 };

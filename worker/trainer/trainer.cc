@@ -76,8 +76,8 @@ absl::Status Trainer::Run() {
     return absl::OkStatus();
   }
   if (!status.ok() && done()) {
-    // A straggler: the job has ended without it, and the shards may have ended
-    // before they responded.
+    // This worker is a straggler: the job has ended without it, and the shards
+    // may have ended before they responded to it.
     LOG(INFO) << "the job is done; this worker was late: " << status;
     status = absl::OkStatus();
   }
@@ -97,7 +97,7 @@ absl::Status Trainer::RunGeneration() {
   if (status.ok()) status = Train();
   if (!status.ok() && !parts_.cluster->rolled_back() &&
       parts_.cluster->state().phase() == proto::STOPPING) {
-    // What it waited for may never come, but the end of the job will.
+    // What the worker waited for may never come, but the end of the job will.
     LOG(INFO) << "the job is stopping; dropped: " << status.message();
     status = absl::OkStatus();
   }
@@ -301,7 +301,8 @@ void Trainer::Leave(const absl::Status& status) {
   const absl::Status left =
       parts_.cluster->Leave(ends_the_job ? std::string(status.message()) : "",
                             parts_.clock->Now() + options_.leave_timeout);
-  // The job's outcome does not depend on it: the lease expires by itself.
+  // The job's outcome does not depend on this call: the lease expires by
+  // itself.
   if (!left.ok()) LOG(WARNING) << "failed to leave the cluster: " << left;
 }
 

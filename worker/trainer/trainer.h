@@ -30,45 +30,50 @@
 
 namespace holdfast {
 
-// One worker's way through a job, from the declaration to the leave:
+// Takes a worker through a job, from the declaration until it leaves:
 //
-//   1. The chief declares the variables; everyone waits until they exist.
-//   2. Trains, by steps (synchronous_loop.h) or ticket by ticket
+//   1. The chief declares the job; every worker waits until the variables
+//      exist.
+//   2. The worker trains step by step (synchronous_loop.h) or ticket by ticket
 //      (asynchronous_loop.h), as declared, from the current version to the
 //      last. When an evaluation is due, the chief begins it, and continues to
 //      train.
-//   3. Waits until the job is DONE. When it is rolled back, here or before,
-//      drops everything that is under way and starts again at 1
-//      (docs/protocol/recovery.md, G6). When the job is STOPPED, everyone
-//      leaves.
-//   4. The reporter that the coordinator names, the chief as long as it is
-//      alive, evaluates the last version and writes result.json; everyone
-//      leaves. A worker that joins after the job was finished has nothing to
-//      do; nor has a chief if a ps dies in this step, whose values are in the
-//      last checkpoint.
+//   3. The worker waits until the job is DONE. If the job is rolled back, now
+//      or before, the worker drops everything that is under way and starts
+//      again at 1 (docs/protocol/recovery.md, G6). If the job is STOPPED, every
+//      worker leaves.
+//   4. The coordinator names a reporter: the chief, or another worker if the
+//      chief is lost. The reporter evaluates the last version and writes
+//      result.json; every worker leaves. A worker that joins after the job has
+//      finished has nothing to do. Nor has the reporter if a ps dies during 4
+//      and the last checkpoint
+//      holds the values: then there is no result.
 //
-// An error ends in a leave that reports it, which fails the job, unless the
-// error is this worker's own (IsWorkersOwn): then the worker steps down.
+// After an error the worker leaves and reports the error, which fails the job,
+// unless the error is this worker's own (IsWorkersOwn): then the worker steps
+// down.
 //
-// Thread-compatible; all calls are made from the thread of Run, except the
-// evaluator's.
+// Thread-compatible. Makes all its calls from the thread of Run, except for
+// those of the evaluator.
 class Trainer {
  public:
   struct Options {
     TaskId task;
-    // The worker's index among the M replicas: its own seats are those i with i
-    // mod M equal to it.
+    // The worker's index among the M workers that compute replicas: its own
+    // seats are those whose number mod M equals this index.
     uint32_t replica = 0;
-    // The chief declares, evaluates during training, and reports.
+    // Whether this worker is the chief, which declares the job, evaluates
+    // during training, and reports the result.
     bool is_chief = false;
     // What the chief declares.
     proto::Declaration declaration;
-    // As in the job: how long the cluster may take to start; and how long until
-    // a step closes or, in asynchronous jobs, until the next push of any
-    // worker.
+    // The job's timeouts. start_timeout: how long the cluster may take to
+    // start. step_timeout: how long a step may take to close or, in
+    // asynchronous jobs, how long the next push of any worker may take.
     absl::Duration start_timeout = kDefaultTimeout;
     absl::Duration step_timeout = kDefaultTimeout;
-    // Likewise, how long a lost task may take to come back.
+    // The job's timeout for recovery: how long a lost task may take to come
+    // back.
     absl::Duration recovery_timeout = kDefaultTimeout;
     // Calls wait for this much longer than step_timeout and recovery_timeout,
     // so that the coordinator, which knows who is late, reports first.
@@ -76,47 +81,49 @@ class Trainer {
     // The number of parts in which a batch is computed
     // (GradientComputer::Options).
     uint32_t micro_batches = 1;
-    // For the call that leaves the cluster.
+    // The timeout of the call that leaves the cluster.
     absl::Duration leave_timeout = absl::Seconds(5);
-    // When the chief evaluates, and the scores on the test set.
+    // When the chief evaluates, and which scores to compute on the test set.
     proto::Evaluation evaluation;
     // Like Evaluator::Options::hold.
     absl::Duration pin_hold = absl::Minutes(10);
-    // The part of the result that the cluster does not know: job, ps, workers,
-    // seed, cpu.
+    // The fields of the result that the cluster does not know: job, ps,
+    // workers, seed, cpu.
     proto::TrainingResult result;
-    // Where the reporter writes the result as JSON. Empty: only the log gets
-    // it.
+    // The file to which the reporter writes the result as JSON. Empty: the
+    // result is only logged.
     std::string result_file;
-    // Called with the step when it begins, before its first batch is taken; in
-    // asynchronous jobs with the index of a ticket, before its batch is taken.
+    // Called with each step when it begins, before its first batch is taken. In
+    // asynchronous jobs it is called with the index of each ticket, before the
+    // ticket's batch is taken.
     std::function<void(GlobalStep)> before_step;
-    // The training loss is logged at most this often.
+    // The shortest time between two log lines with the training loss.
     absl::Duration log_interval = absl::Seconds(10);
   };
 
-  // What a trainer works with. All must outlive it.
+  // What a trainer works with. All of it must outlive the trainer.
   struct Parts {
     Cluster* cluster = nullptr;
     Model* model = nullptr;
-    // Made by step, for the worker's own seats, or by ticket, as the job
+    // Set up by step, for the worker's own seats, or by ticket, as the job
     // assigns examples.
     BatchPipeline* batches = nullptr;
-    // This and evaluation_model are null if nothing is evaluated. Needed by the
-    // chief alone.
+    // The test set, which only the chief needs. This and evaluation_model are
+    // null if nothing is evaluated.
     const ExampleSource* test_set = nullptr;
-    // Reads the test set, for a reporter that is not the chief; returns null if
-    // the job has none. May be empty.
+    // Reads the test set if this worker is not the chief but the reporter.
+    // Returns null if the job has no test set. May be empty: the reporter then
+    // evaluates nothing.
     std::function<absl::StatusOr<const ExampleSource*>()> read_test_set;
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
-    // Measures what the training time is spent on.
+    // Measures on which phases of the work the training time is spent.
     PhaseMeter* meter = nullptr;
     const Clock* clock = nullptr;
-    // Where steps and waits are recorded; null: nowhere.
+    // Where steps and waits are recorded. Null: they are not recorded.
     Tracer* tracer = nullptr;
-    // Memory for the values that are pulled: the models' devices copy directly
-    // from it. Null: any memory.
+    // Memory for the values that are pulled, from which the models' devices can
+    // copy directly. Null: ordinary memory is used.
     HostMemory* host_memory = nullptr;
   };
 
@@ -139,25 +146,27 @@ class Trainer {
     Parameters values;
   };
 
-  // Steps 1 to 3. May return any error when the job is rolled back.
+  // Does 1 to 3 of the list above. May return any error if the job is rolled
+  // back.
   absl::Status RunGeneration();
   absl::Status Prepare();
   absl::Status Train();
   // Trains by steps or ticket by ticket.
   absl::Status RunLoop(TrainingContext* context);
-  // Valid once the job is DONE.
+  // Returns whether this worker is the reporter. Valid only if the job is DONE.
   bool IsReporter() const;
-  // Step 4, for the reporter.
+  // Does 4 of the list above, for the reporter.
   absl::Status Conclude();
-  // The reporter's test set; null if there is none.
+  // Returns the reporter's test set; null if there is none or it cannot be
+  // read.
   const ExampleSource* TestSet() const;
   absl::Status WriteResult(const End& end);
-  // Whether a checkpoint of the last step is on disk.
+  // Returns whether a checkpoint of the last step is on disk.
   bool EndIsOnDisk() const;
-  // Whether early stopping may end the job before its last step.
+  // Returns whether early stopping may end the job before its last step.
   bool MayEndEarly() const;
-  // Reads the last version. Errors: INTERNAL when it is not the version at
-  // which the job ended.
+  // Pins and reads the newest version. Errors: INTERNAL when this is not the
+  // version at which the job ended.
   absl::StatusOr<End> ReadEnd();
   void Leave(const absl::Status& status);
 
@@ -166,7 +175,7 @@ class Trainer {
 
   const Parts parts_;
   const Options options_;
-  // The chief's, if there is a test set.
+  // Null unless this worker is the chief and there is a test set.
   std::unique_ptr<Evaluator> evaluator_;
   // Whether the variables are known to exist.
   bool prepared_ = false;

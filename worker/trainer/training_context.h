@@ -26,13 +26,13 @@
 
 namespace holdfast {
 
-// Records what the training thread does or waits for, from the object's
-// construction to its destruction, as a span of the trace and a phase of the
-// meter.
+// Records the time from the object's construction to its destruction, in which
+// the training thread does or waits for something, as a span of the trace and
+// as a phase of the meter.
 class TracedPhase {
  public:
-  // `name` is the span's, and must outlive the object. A null tracer records
-  // nothing.
+  // `name` is the name of the span, and must outlive the object. If `tracer` is
+  // null, no span is recorded.
   TracedPhase(Tracer* tracer, TraceKind kind, absl::string_view name,
               PhaseMeter* meter, PhaseMeter::Phase phase)
       : phase_(meter, phase), trace_(tracer, kind, name) {}
@@ -45,13 +45,13 @@ class TracedPhase {
   ScopedTrace trace_;
 };
 
-// What a training loop works with, and what all loops have in common:
+// What a training loop works with, and all that the loops have in common:
 // deadlines, evaluations that are due, counts of verdicts, the log.
 //
 // Thread-compatible.
 class TrainingContext {
  public:
-  // All must outlive the context.
+  // All of it must outlive the context.
   struct Parts {
     Cluster* cluster = nullptr;
     BatchPipeline* batches = nullptr;
@@ -61,7 +61,7 @@ class TrainingContext {
     // Measures the phases of the work, and counts finished steps.
     PhaseMeter* meter = nullptr;
     const Clock* clock = nullptr;
-    // Where steps and waits are recorded; null: nowhere.
+    // Where steps and waits are recorded. Null: they are not recorded.
     Tracer* tracer = nullptr;
     // As in Trainer::Parts.
     HostMemory* host_memory = nullptr;
@@ -70,17 +70,19 @@ class TrainingContext {
   };
 
   struct Options {
-    // How long a call waits for a step and, once, for a lost task and the
-    // coordinator's report; see Trainer::Options.
+    // How long a call waits for each step (step_timeout) and, only once, for a
+    // lost task to come back and for the coordinator's report (margin). See
+    // Trainer::Options.
     absl::Duration step_timeout;
     absl::Duration margin;
     GlobalStep total_steps;
-    // 0: only at the end, which the loops do not handle.
+    // An evaluation is due each time that so many steps are done. 0: the loops
+    // begin no evaluation.
     uint64_t evaluate_every_steps = 0;
-    // Like Trainer::Options::before_step.
+    // As in Trainer::Options.
     std::function<void(GlobalStep)> before_step;
     absl::Duration log_interval;
-    // Whether to warn of an exploding loss: one worker of a job does.
+    // Whether to warn of an exploding loss, which one worker of a job does.
     bool warns_of_loss = false;
   };
 
@@ -94,63 +96,70 @@ class TrainingContext {
     uint64_t not_finite = 0;
   };
 
-  // Adds to `counts`, which must also outlive the context.
+  // The context adds to `counts`, which must also outlive it.
   TrainingContext(const Parts& parts, const Options& options, Counts* counts);
 
   Cluster& cluster() { return *parts_.cluster; }
-  // For everything except taking batches.
+  // The pipeline, for all calls except Next and NextTicket (NextBatch,
+  // NextTicketBatch).
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
   Tracer* tracer() const { return parts_.tracer; }
   HostMemory* host_memory() const { return parts_.host_memory; }
   PhaseMeter* meter() const { return parts_.meter; }
-  // Held while the thread waits in `phase`; `what` names the wait in the trace.
+  // Returns an object that the caller keeps while the thread waits in `phase`.
+  // `what` is the name of the wait in the trace.
   TracedPhase Waiting(PhaseMeter::Phase phase, absl::string_view what) const {
     return TracedPhase(parts_.tracer, TraceKind::kWait, what, parts_.meter,
                        phase);
   }
-  // Held while the model computes a gradient.
+  // Returns an object that the caller keeps while the model computes a
+  // gradient.
   TracedPhase Computing() const {
     return TracedPhase(parts_.tracer, TraceKind::kModel, "gradient",
                        parts_.meter, PhaseMeter::Phase::kCompute);
   }
   GlobalStep total_steps() const { return options_.total_steps; }
 
-  // The deadline of a call that waits until a step closes or, in asynchronous
-  // jobs, a push is applied: the next one, or the last of the next `count`. It
-  // is later than the coordinator's, so that the coordinator, which knows who
-  // is late, reports first.
+  // Returns the deadline of a call that waits until the next `count` steps have
+  // closed or, in asynchronous jobs, until the next `count` pushes are applied.
+  // It is later than the coordinator's deadline, so that the coordinator, which
+  // knows which worker is late, reports first.
   absl::Time StepDeadline(uint64_t count = 1) const;
 
-  // Like the pipeline's functions, with StepDeadline as the deadline.
+  // NextBatch is BatchPipeline::Next, and NextTicketBatch is
+  // BatchPipeline::NextTicket, with StepDeadline() as the deadline.
   absl::StatusOr<Batch> NextBatch(GlobalStep step, int64_t seat);
   absl::StatusOr<Batch> NextTicketBatch(uint64_t ticket);
 
   bool has_tables() const { return parts_.num_tables > 0; }
   // Makes the next pull into `into` read the rows of a batch with these ids,
-  // and no others; null if the batch is not known.
+  // and no other rows. If `bags` is null, because the batch is not known, the
+  // pull reads no rows.
   void WantRows(const TableBags* bags, Parameters* into) const {
     rows_.Want(bags, into);
   }
-  // Gives `batch` its rows: those in `at` if they are there, otherwise those of
-  // the newest version, which is at least `min_version`. They stay valid until
-  // the next call, and as long as those in `at`. Errors: those of Pull.
+  // Sets Batch::rows: to the rows in `at`, if all that the batch needs are
+  // there, otherwise to those of the newest version, which must be at least
+  // `min_version` and is pulled. The rows stay valid until the next call, or
+  // until those in `at` change. Errors: those of Cluster::Pull.
   absl::Status BringRows(const Parameters& at, GlobalStep min_version,
                          Batch* batch);
 
   // Must be called when a step, or the work on a ticket, begins.
   void BeforeStep(GlobalStep step_or_ticket);
-  // Begins an evaluation if one is due at `version`, which has been reached.
-  // Evaluations due before the first version of these calls have been made
-  // before, by this chief or its predecessor.
+  // Begins an evaluation if one is due now that `version` has been reached.
+  // Assumes that evaluations which were due before the first version that was
+  // passed here have been made already, by this chief or by its predecessor.
   // Errors: those of Evaluator::Start.
   absl::Status EvaluateWhenDue(GlobalStep version);
-  // Must be called for each gradient. `push` names it in messages: "the push
-  // for step 3, seat 1".
+  // Must be called with the result of each gradient. `push` names the
+  // gradient's push in messages: "the push for step 3, seat 1".
   void OnGradient(GlobalStep version, absl::string_view push,
                   const GradientComputer::Result& gradient);
-  // Errors: ABORTED when the worker was fenced, its push was dropped, or the
-  // job has failed; INTERNAL when `verdict` is not a verdict.
+  // Must be called with the verdict of each push, which `push` names in
+  // messages. Errors: ABORTED when the worker was fenced, its push was dropped,
+  // or the job has failed; INTERNAL when `verdict` is not a verdict.
   absl::Status OnVerdict(proto::Verdict verdict, absl::string_view push);
 
  private:

@@ -20,9 +20,9 @@
 
 namespace holdfast {
 
-// A variable to be stored: arrays of its number of elements, first the values,
-// then the slots. An array's elements rise by one from a number that depends on
-// the array and the seed.
+// A variable to be stored: one array for its values and one for each slot, all
+// with as many elements as the shape has. An array's elements rise by one from
+// a number that depends on the array and the seed.
 struct TestVariable {
   std::string name;
   std::vector<int64_t> shape;
@@ -37,7 +37,7 @@ struct TestTable {
   // Slots per value.
   uint32_t slots = 0;
   uint64_t rows = 0;
-  // Their ids follow those of the rows.
+  // The ids of candidates follow those of the rows.
   uint64_t candidates = 0;
 };
 
@@ -97,8 +97,8 @@ struct TestSave {
   uint32_t num_ps = 1;
   uint32_t seed = 0;
   TestEntries entries;
-  // Ids that were removed since `previous`; those that are in `entries` again
-  // in the same kind are not written.
+  // Ids that were removed since `previous`. An id that is in `entries` again,
+  // as an entry of the same kind, is not written as removed.
   std::set<uint64_t> removed_rows;
   std::set<uint64_t> removed_candidates;
   std::optional<proto::CheckpointName> previous;
@@ -107,7 +107,8 @@ struct TestSave {
   std::set<uint32_t> writes_changes;
   std::set<uint32_t> lists_removed;
 };
-// Adds the ids that are in `before` but not, in the same kind, in `after`.
+// Adds to `save`, as removed, the ids that are in `before` but not in `after`
+// as an entry of the same kind.
 void AddRemoved(const TestEntries& before, const TestEntries& after,
                 TestSave* save);
 absl::Status SaveTestTable(const CheckpointDirectory& directory,

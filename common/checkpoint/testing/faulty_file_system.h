@@ -36,15 +36,16 @@ class FaultyFileSystem final : public FileSystem {
     kPartly,
   };
 
-  // Writes so far.
+  // The number of writes so far.
   int64_t writes() const;
 
-  // The machine stops within the n-th write from here, where 1 is the next:
-  // half of an Append is done, but nothing of other writes; all calls fail
-  // until the crash.
+  // Makes the machine stop within the n-th write from now (1 is the next one):
+  // half of an Append is done, but nothing of any other write. From then on,
+  // all calls fail until Crash().
   void StopAtWrite(int64_t n);
   bool stopped() const;
-  // Only the n-th write fails, and does nothing.
+  // Makes only the n-th write from now (1 is the next one) fail with `status`,
+  // and do nothing.
   void FailWrite(int64_t n, absl::Status status);
   // The number of bytes that can still be appended; an Append beyond it writes
   // what fits and returns RESOURCE_EXHAUSTED. Nullopt means unlimited.
@@ -105,13 +106,13 @@ class FaultyFileSystem final : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginWrite(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes the changes of that folder durable.
+  // Makes the changes of the folder `path` durable.
   void SyncEntries(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Make(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  // The files as they are seen, and as a crash would leave them, without the
+  // The files as readers see them; and as a crash would leave them, without the
   // unsynced changes.
   Inodes files_ ABSL_GUARDED_BY(mutex_);
   Inodes durable_ ABSL_GUARDED_BY(mutex_);

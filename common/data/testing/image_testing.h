@@ -8,15 +8,15 @@
 
 namespace holdfast {
 
-// A PNG file with these rows: samples of `bits` bits, packed and big-endian as
-// in the format, with a colour type that libpng calls PNG_COLOR_TYPE_....
+// The contents of a PNG file: samples of `bits` bits, packed and big-endian as
+// in the format. `color_type` is one of libpng's PNG_COLOR_TYPE_....
 struct PngImage {
   uint32_t height = 1;
   uint32_t width = 1;
   int bits = 8;
   int color_type = 2;
   bool interlaced = false;
-  // Row by row.
+  // The samples, row by row.
   std::string samples;
   // Red, green, blue and alpha of each palette colour.
   std::vector<std::vector<uint8_t>> palette;

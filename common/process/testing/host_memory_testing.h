@@ -23,7 +23,7 @@ namespace holdfast {
 // Thread-safe.
 class FakeHostMemory final : public HostMemory {
  public:
-  // Set by tests: whether to refuse everything.
+  // Whether to refuse all requests. Set by tests.
   std::atomic<bool> refuses{false};
 
   ~FakeHostMemory() override {
@@ -31,8 +31,8 @@ class FakeHostMemory final : public HostMemory {
     EXPECT_EQ(num_ranges(), 0);
   }
 
-  // Buffers made by Allocate: the number so far, and the number not yet
-  // released.
+  // The number of buffers that Allocate has made so far, and the number of
+  // those that are not released yet.
   int allocations() const { return allocations_; }
   int buffers() const { return buffers_; }
   // The number of calls of Register.
@@ -41,7 +41,8 @@ class FakeHostMemory final : public HostMemory {
     absl::MutexLock lock(&mutex_);
     return static_cast<int>(ends_.size());
   }
-  // Whether all of this memory is registered, in one range or several.
+  // Whether all `bytes` bytes from `data` on are registered, in one range or
+  // several.
   bool IsRegistered(const void* data, size_t bytes) const {
     const char* place = static_cast<const char*>(data);
     const char* const end = place + bytes;
@@ -92,7 +93,8 @@ class FakeHostMemory final : public HostMemory {
   std::atomic<int> buffers_{0};
   std::atomic<int> requests_{0};
   mutable absl::Mutex mutex_;
-  // Ranges, by their first byte: the address after the last byte.
+  // The registered ranges: for the address of each range's first byte, the
+  // address after its last byte.
   std::map<const char*, const char*> ends_ ABSL_GUARDED_BY(mutex_);
 };
 

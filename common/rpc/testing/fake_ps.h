@@ -22,8 +22,9 @@ namespace holdfast {
 template <typename Request, typename Response>
 class FakeMethod {
  public:
-  // Called with each request, after it was recorded, and with the number of
-  // requests before it. Without a script the answer is OK and empty.
+  // Makes the answer to a request. Called after the request was recorded;
+  // `call` is the number of requests before it. Without a script the answer is
+  // OK and empty.
   using Script =
       std::function<absl::Status(int call, const Request&, Response*)>;
 
@@ -66,8 +67,8 @@ class FakeMethod {
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A fake ps: coordinator and shard on a port of their own, without any logic
-// but the scripts of a test.
+// A fake ps: serves the methods of coordinator and shard on a port of its own.
+// It does nothing but run a test's scripts.
 class FakePs {
  public:
   // Listens on `port`; 0 picks a free one.
@@ -81,13 +82,14 @@ class FakePs {
   // Ends all calls, waits until no script runs, and stops listening. May be
   // called repeatedly.
   void Stop();
-  // For a script that does not answer: blocks until Stop.
+  // Blocks until Stop. For a script that does not answer.
   absl::Status Mute() const;
 
-  // Sets the answer of TellNews from here on.
+  // Sets the answer that TellNews gives from here on.
   void Tell(const proto::RenewLeaseResponse& news);
-  // For a script of `renew`: answers with the news last set by Tell. The call
-  // is parked, as the contract says, while the caller knows it already.
+  // Answers a request with the news that Tell has set last. Parks the call, as
+  // the real method does, while the caller knows the news already. For a script
+  // of `renew`.
   absl::Status TellNews(const proto::RenewLeaseRequest& request,
                         proto::RenewLeaseResponse* response) const;
 

@@ -12,19 +12,19 @@ namespace holdfast {
 struct ReadTrace {
   struct Event {
     std::string name;
-    // Its category: "rpc".
+    // The event's category, such as "rpc".
     std::string kind;
-    // The name of its process, and its number.
+    // The name of the event's process, and the number of the process.
     std::string process;
     int process_id = 0;
-    // The name of its track.
+    // The name of the event's track.
     std::string track;
     // The number of the track, unique within the process.
     int thread = 0;
-    // Microseconds.
+    // In microseconds.
     double begin = 0;
     double end = 0;
-    // Numbers only.
+    // The event's properties that are numbers.
     std::map<std::string, double> args;
     std::string error;
   };
@@ -33,10 +33,10 @@ struct ReadTrace {
   explicit ReadTrace(const std::string& json);
 
   std::vector<Event> OfKind(const std::string& kind) const;
-  // Whether the spans of each track follow one another, in the order of the
-  // file, or contain one another.
+  // Whether any two spans of a track either follow one another, in the order of
+  // the file, or contain one another.
   bool Nests() const;
-  // In the order of the file.
+  // The events in the order of the file.
   std::vector<Event> events;
   // The file's numbers about the whole trace.
   std::map<std::string, double> data;

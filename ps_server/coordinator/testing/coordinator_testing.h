@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shared by the coordinator's tests: puppets of shards and disk, and a cluster
-// whose tasks speak when a test tells them to.
+// Shared by the coordinator's tests: fakes of the shards and of the disk that a
+// test controls, and a cluster whose tasks send what a test tells them to.
 //
 // Neither the coordinator nor function bodies are included here, so that the
 // many files that include this one compile quickly.
@@ -82,7 +82,8 @@ class PuppetLinks : public ShardLinks {
   static void Answer(Messages<Request, Response>& messages, uint32_t ps,
                      const absl::Status& status = absl::OkStatus(),
                      const Response& response = Response());
-  // Answers all messages, and those that are sent in response.
+  // Answers all messages, including those that the coordinator sends in
+  // response.
   template <typename Request, typename Response>
   static void AnswerAll(Messages<Request, Response>& messages);
   // The ps that the messages are addressed to.
@@ -136,11 +137,11 @@ class PuppetArchive : public Archive {
   void RemoveOthersOfBest() override;
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 
-  // The oldest write is carried out, or fails.
+  // Carries out the oldest write, or makes it fail with `status`.
   void AnswerJournal(const absl::Status& status = absl::OkStatus());
   void AnswerManifest(const absl::Status& status = absl::OkStatus());
   void AnswerHistory(const absl::Status& status = absl::OkStatus());
-  // The oldest read finds what was written.
+  // Answers the oldest read with what was written, or with `status`.
   void AnswerRead(const absl::Status& status = absl::OkStatus());
 
   // The generation and step, like "1/7".
@@ -205,11 +206,11 @@ class CoordinatorTest : public ::testing::Test {
 
   void Make(uint32_t num_ps = 2, uint32_t num_workers = 2,
             bool has_chief = false);
-  // The same with a checkpoint directory.
+  // Like Make, with a checkpoint directory.
   void MakeWithArchive(uint32_t num_ps = 2, uint32_t num_workers = 2);
   // Begins a life of the coordinator, with what its directory holds.
   void Begin();
-  // The same with shards that are not puppets.
+  // The same with `links` instead of PuppetLinks.
   void Begin(ShardLinks* links);
 
   // The following speak for tasks that have joined, in their current
@@ -315,8 +316,8 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<TaskId> AllTasks() const;
   std::vector<TaskId> AllBut(const TaskId& silent) const;
-  // Proceeds to the opening of step 0: all tasks join, and the variables are
-  // made.
+  // Brings the job to the opening of step 0: all tasks join, and the variables
+  // are made.
   void StartTraining(const proto::Declaration& declaration = MakeDeclaration());
   // Commits all steps of a job with two workers.
   void TrainToTheEnd(uint64_t total_steps = 2);

@@ -22,7 +22,8 @@
 
 namespace holdfast {
 
-// Calls `ask` with a reply, and returns the answer once it has come.
+// Calls `ask` with a Reply, and returns the answer that it is given, once it
+// has come.
 template <typename Response>
 absl::StatusOr<Response> Await(
     const std::function<void(Reply<Response>)>& ask) {
@@ -42,13 +43,14 @@ class GatedFileSystem final : public FileSystem {
  public:
   explicit GatedFileSystem(FileSystem* base) : base_(base) {}
 
-  // From now on, files whose path contains `text` wait.
+  // From now on, opening or creating a file whose path contains `text` waits
+  // until Open().
   void Close(const std::string& text) {
     absl::MutexLock lock(&mutex_);
     text_ = text;
     waiting_ = false;
   }
-  // Waits until a thread waits for a file.
+  // Waits until a thread waits to open or create a file.
   void AwaitSomebody() {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&waiting_));
@@ -104,7 +106,7 @@ class GatedFileSystem final : public FileSystem {
 
   FileSystem* const base_;
   absl::Mutex mutex_;
-  // Empty: open.
+  // Files whose path contains this text wait. If it is empty, no file waits.
   std::string text_;
   bool waiting_ = false;
 };

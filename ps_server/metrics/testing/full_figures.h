@@ -20,8 +20,9 @@
 
 namespace holdfast {
 
-// The status of a synchronous or an asynchronous job with so many tasks. Every
-// worker waits and is slow: no status gives more series.
+// The status of a synchronous or an asynchronous job with `ps` ps and `workers`
+// workers. Every worker waits and is slow, so that no other status of so many
+// tasks has more series.
 inline proto::GetStatusResponse FullStatus(bool asynchronous, uint32_t ps,
                                            uint32_t workers) {
   proto::GetStatusResponse status;
@@ -109,7 +110,8 @@ inline ShardFigures FullShardFigures() {
   return figures;
 }
 
-// For each method of the contracts, two calls of 3 s, one of which failed.
+// For each method of the services in proto/, two calls of 3 s, one of which
+// failed.
 inline RpcFigures FullRpcFigures() {
   RpcFigures figures;
   for (const google::protobuf::FileDescriptor* file :

@@ -38,7 +38,7 @@
 namespace holdfast::link_testing {
 
 inline constexpr char kBootId[] = "this host";
-// How long to wait for something that is there or comes at once.
+// How long to wait for something that is expected to come at once.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
 inline constexpr size_t kPage = 4096;
 
@@ -73,7 +73,7 @@ inline std::string Text(const Buffer& buffer) {
   return text;
 }
 
-// A client's end.
+// A client's end of a link.
 class LinkClient {
  public:
   explicit LinkClient(proto::Sender sender)
@@ -103,7 +103,8 @@ class LinkClient {
     return message.ok() && message->kind == LinkMessage::Kind::kWelcome &&
            message->link == link_;
   }
-  // The ps has closed the connection.
+  // Waits for the next messages, and returns whether the ps closes the
+  // connection after them.
   bool IsClosed() {
     for (;;) {
       const auto message = socket_->Receive(kPatience);
@@ -124,7 +125,7 @@ class LinkClient {
     EXPECT_TRUE(file.ok()) << file.status();
     return file.ok() ? *std::move(file) : nullptr;
   }
-  // Waits until the socket takes it.
+  // Sends a file. Waits until the socket takes the message.
   void SendFile(uint32_t number, int fd, uint64_t size) {
     LinkMessage message;
     message.kind = LinkMessage::Kind::kFile;
@@ -176,7 +177,7 @@ class LinkClient {
 struct ValuesToLend {
   std::shared_ptr<char> memory;
   Buffer data;
-  // Notified when there are no more references to them.
+  // Notified when there are no more references to the values.
   std::shared_ptr<absl::Notification> gone =
       std::make_shared<absl::Notification>();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shared by the tests of the event machines: a clock that stands still, and a
-// catcher of answers.
+// Shared by the tests of the event machines: a clock that a test moves, and an
+// object that receives an answer.
 #ifndef HOLDFAST_PS_SERVER_SHARD_TESTING_MACHINE_TESTING_H_
 #define HOLDFAST_PS_SERVER_SHARD_TESTING_MACHINE_TESTING_H_
 
@@ -20,7 +20,7 @@
 
 namespace holdfast {
 
-// Moves only when it is told to.
+// A clock that moves only when Advance is called.
 class FakeClock : public Clock {
  public:
   absl::Time Now() const override { return now_; }
@@ -30,12 +30,12 @@ class FakeClock : public Clock {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
 };
 
-// What a machine answers to one call, at once or later. A second answer to the
-// same call fails the test.
+// The answer of a machine to one call, which may come at once or later. A
+// second answer to the same call fails the test.
 template <typename Response>
 class Answer {
  public:
-  // The reply to pass to the machine, once.
+  // Returns the reply to pass to the machine. Must be called once.
   Reply<Response> Catch() {
     return [caught = caught_](absl::StatusOr<Response> response) {
       EXPECT_FALSE(caught->has_value()) << "answered twice";
@@ -48,7 +48,7 @@ class Answer {
     return came() ? (*caught_)->status()
                   : absl::UnknownError("(test) no answer has come");
   }
-  // The answer. Without one, the test fails and gets an empty one.
+  // The answer. If none has come, the test fails and gets an empty one.
   const Response& operator*() const {
     static const Response* const kNone = new Response;
     EXPECT_TRUE(status().ok()) << status();

@@ -118,7 +118,7 @@ class FakeDisk : public ShardDisk {
   std::deque<LoadCall> loads;
   // The answer of SaveProgress and LoadProgress.
   proto::DiskProgress progress;
-  // Calls of AbandonSave.
+  // The number of calls of AbandonSave.
   int abandoned = 0;
 };
 
@@ -186,12 +186,13 @@ class AsynchronousShardTest : public ShardTest {
  protected:
   void RestoreAsynchronous(uint32_t pipeline_depth = 3, bool momentum = false);
 
-  // Adds the receipts of an honest worker, whatever the scalars.
+  // Returns the request with the receipts of an honest worker, whatever its
+  // scalars are.
   static proto::ApplyRequest Signed(proto::ApplyRequest request);
-  // For a push of 10 examples, with learning rate 0.5.
+  // Returns the request to apply a push of 10 examples with learning rate 0.5.
   proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
                               uint64_t incarnation = 1);
-  // For a push that changes nothing.
+  // Returns the request to apply a push that changes nothing.
   proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
                                 uint64_t incarnation = 1);
   // Applies `request` with the right receipts.

@@ -47,7 +47,7 @@ inline Buffer BytesOf(const std::vector<float>& floats) {
                   floats.size() * sizeof(float)));
 }
 
-// The gradients as received by a ps that has `buckets`.
+// The gradients as a ps that has `buckets` receives them.
 inline ReceivedRows Received(const proto::EmbeddingTable& table,
                              const Gradients& gradients,
                              BucketRange buckets = {}) {
@@ -74,7 +74,7 @@ inline std::unique_ptr<EmbeddingTable> MakeEmbeddingTable(
   return *std::move(table);
 }
 
-// Applies pushes with weight 1, and the divisor 1.
+// Applies a step with `pushes`, each with weight 1, and the divisor 1.
 inline void Step(EmbeddingTable* table, const std::vector<Gradients>& pushes,
                  const proto::StepScalars& scalars) {
   std::vector<ReceivedRows> received;

@@ -158,7 +158,7 @@ class RowsTest(unittest.TestCase):
             trainer.rows({"users": [0.5]})
         for _ in trainer.batches():
             for ids, rows, error, message in (
-                ({"users": [1]}, None, ValueError, r"tables \['users'\], and rows of \[\]"),
+                ({"users": [1]}, None, ValueError, r"tables \['users'\], but rows has \[\]"),
                 ({"users": [1]}, {"users": ones}, ValueError, r"shape \(3, 4\); .* \(1, 4\)"),
                 ({"users": [1, 2, 3]}, {"users": ones}, holdfast.Refused, "3 rows are pushed"),
             ):

@@ -24,7 +24,7 @@ template <int64_t kSize>
 struct Lanes {
   static constexpr int64_t kCount = kSize;
   typedef float Vector __attribute__((vector_size(kSize * sizeof(float))));
-  // The same in memory, at any address.
+  // The same values in memory, at any address.
   typedef float Memory __attribute__((vector_size(kSize * sizeof(float)),
                                       aligned(alignof(float)), may_alias));
 };
@@ -168,7 +168,7 @@ void SumBagsLoop(Simd simd, const DeviceBags& bags, ConstMatrix rows,
   });
 }
 
-// bag_of(k) is the merged bag of use k.
+// bag_of(k) returns the merged bag of use k.
 template <bool kWeighted, typename BagOf>
 void SumBagsGradientLoop(Simd simd, const DeviceBags& bags, ConstMatrix dy,
                          Matrix drows, BagOf bag_of) {
@@ -184,8 +184,8 @@ void SumBagsGradientLoop(Simd simd, const DeviceBags& bags, ConstMatrix dy,
   });
 }
 
-// Calls run(bag_of, is_weighted), the latter a std::bool_constant, for the kind
-// of `bags`.
+// Calls run(bag_of, is_weighted) with the function bag_of and the
+// std::bool_constant is_weighted that are right for `bags`.
 template <typename Run>
 void ForKindOf(const DeviceBags& bags, const Run& run) {
   const auto for_weights = [&](auto bag_of) {
@@ -285,9 +285,9 @@ void AddPairwiseBagsGradientLoop(Simd simd, const DeviceBags& bags,
   });
 }
 
-// to[j * to_row + q] = x[q * d + j] for n rows of d values, in squares of four
-// by four: one value at a time would take as long as the arithmetic that
-// follows.
+// Transposes n rows of d values: to[j * to_row + q] = x[q * d + j]. Does so in
+// squares of four by four, because to move one value at a time would take as
+// long as the arithmetic that follows.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Transpose(const float* x, int64_t n,
                                                    int64_t d, int64_t to_row,
                                                    float* to) {
@@ -325,9 +325,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Transpose(const float* x, int64_t n,
 
 int64_t PairsBefore(int64_t p) { return p * (p - 1) / 2; }
 
-// The products of kRows vectors, from p on, with the vectors before each;
-// `pairs` are the example's. Values of the other vectors are read once for all
-// kRows.
+// Computes the products of kRows vectors, from p on, each with all vectors
+// before it. `pairs` has the products of the whole example. Values of the other
+// vectors are read once for all kRows vectors.
 template <int64_t kRows, typename L>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void MultiplyWithOthers(
     const float* vectors, int64_t p, int64_t d, const float* transposed,
@@ -353,7 +353,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void MultiplyWithOthers(
   }
 }
 
-// The gradients of kRows vectors, from p on; dx is the gradient of the first.
+// Computes the gradients of kRows vectors, from p on; dx is the gradient of the
+// first of them.
 template <int64_t kRows, typename L>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
                                                    int64_t p, int64_t n,
@@ -395,8 +396,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
       });
 }
 
-// The number of vectors that are multiplied by the others at a time: each sum
-// waits for the one before it, and the CPU starts two multiplications at once.
+// The number of vectors that are multiplied by the others at a time. It is
+// above 1 because each addition to a sum waits for the one before it, while the
+// CPU could start two multiplications at once.
 constexpr int64_t kRowsAtOnce = 4;
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which of its kernels OpenBLAS runs on this CPU.
+// Chooses the kernels that OpenBLAS runs on this CPU.
 //
-// OpenBLAS chooses by the model number of the CPU when it is loaded, before
-// main() begins. For a model that is newer than the library it takes its
-// kernels of 2004 ("Prescott", SSE3), although the CPU has AVX2 or AVX-512:
+// When OpenBLAS is loaded, before main() begins, it chooses its kernels by the
+// model number of the CPU. For a model that is newer than the library it takes
+// its kernels of 2004 ("Prescott", SSE3), although the CPU has AVX2 or AVX-512:
 // matrix products are then a quarter as fast. The environment variable
 // OPENBLAS_CORETYPE overrides the choice.
 #ifndef HOLDFAST_WORKER_BACKEND_CPU_BLAS_CORE_H_
@@ -15,15 +15,14 @@
 
 namespace holdfast {
 
-// The core that OpenBLAS should be told to use if it chose `chosen` by itself
-// and the CPU has `simd`. Null if its choice is good.
+// Returns the core that OpenBLAS should be told to use if it chose `chosen` by
+// itself and the CPU has the instructions `simd`. Null if that choice is good.
 const char* BetterBlasCore(absl::string_view chosen, Simd simd);
 
-// Restarts the program in the same process, with the same arguments and
-// OPENBLAS_CORETYPE set, if there is a BetterBlasCore for this CPU and the
-// variable is not set already. Otherwise, or if the program cannot be
-// restarted, returns. Must be called first in main(), before there are threads
-// or open files.
+// If there is a BetterBlasCore for this CPU and OPENBLAS_CORETYPE is not set,
+// sets it and restarts the program in the same process, with the same
+// arguments. Otherwise, or if the program cannot be restarted, returns. Must be
+// called first in main(), before there are threads or open files.
 void RestartWithBetterBlasCore(char** argv);
 
 }  // namespace holdfast

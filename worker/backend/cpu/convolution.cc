@@ -15,9 +15,10 @@ namespace holdfast {
 namespace {
 
 // The maximum number of values of columns that are made at a time, unless one
-// line of positions has more: 1 MiB, so that they are still in a near cache
-// when they are multiplied. The pieces determine how sums are split, and so
-// their bits: they must depend on nothing but the shapes.
+// line of positions has more. They take 1 MiB, so that they are still in a near
+// cache when they are multiplied. The pieces determine how sums are split, and
+// so the bits of the sums; pieces must therefore depend on nothing but the
+// shapes.
 constexpr int64_t kPieceValues = int64_t{1} << 18;
 
 // A convolution of one group, as products of matrices with one row per position
@@ -52,7 +53,7 @@ struct Group {
   const int64_t piece_lines;
 };
 
-// Whether the columns are the image itself.
+// Returns whether the columns are the image itself.
 bool IsPointwise(const Window& window) {
   return window.window_size() == 1 && window.stride_height == 1 &&
          window.stride_width == 1 && window.output_height == window.height &&
@@ -103,8 +104,8 @@ void VisitLines(const Window& window, int64_t begin, int64_t end,
   }
 }
 
-// columns = the values of x that the window sees at the positions of the lines
-// [begin, end).
+// Sets `columns` to the values of x that the window sees at the positions of
+// the lines [begin, end).
 void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
                  float* columns) {
   const Window& window = group.window;
@@ -162,7 +163,8 @@ int64_t ColumnsSize(const Convolution& convolution, int64_t images) {
          group.window.output_width * group.depth;
 }
 
-// The columns of a piece of x, in `memory` unless they are x itself.
+// Returns the columns of a piece of x: made in `memory`, unless they are x
+// itself.
 Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
                   int64_t end, float* memory) {
   const Window& window = group.window;

@@ -24,7 +24,7 @@ CBLAS_TRANSPOSE Transposition(Form form) {
   return form == Form::kTransposed ? CblasTrans : CblasNoTrans;
 }
 
-// The index of the greatest of z's n values, the first among equals.
+// Returns the index of the greatest of z's n values, the first of equal ones.
 int64_t ArgMax(const float* z, int64_t n) {
   return std::max_element(z, z + n) - z;
 }
@@ -299,8 +299,8 @@ void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
   constexpr int64_t kWords = 4;
   const std::array<uint32_t, 2> philox_key = {static_cast<uint32_t>(key),
                                               static_cast<uint32_t>(key >> 32)};
-  // Words are integers, so comparing them with the product, which is exact, or
-  // with it rounded up is the same.
+  // The product is exact. Words are integers, so they can be compared with the
+  // product rounded up instead.
   const uint32_t dropped_below =
       static_cast<uint32_t>(std::ceil(double{rate} * 0x1p32));
   const float scale = static_cast<float>(1.0 / (1.0 - double{rate}));

@@ -11,21 +11,22 @@
 
 namespace holdfast {
 
-// The backend on the host's own cores: OpenBLAS for matrix products, which
-// convolutions become too, and plain loops for the rest. Its memory is the
-// host's; nothing is copied, and every operation has ended when its call
-// returns.
+// The backend on the CPU: OpenBLAS computes matrix products, to which
+// convolutions are reduced, and plain loops compute the rest. The backend's
+// memory is the host's: nothing is copied, and every operation has ended when
+// its call returns.
 //
-// Thread-compatible. OpenBLAS has one number of threads per process: that of
-// the backend created last.
+// Thread-compatible. OpenBLAS has one number of threads for the whole process:
+// that of the backend which was created last.
 class CpuBackend final : public Backend {
  public:
   struct Options {
-    // Threads within a matrix product. More are faster for large products, as
-    // long as there are idle cores. Results are reproducible for a fixed number
-    // only.
+    // The number of threads that compute one matrix product. More threads are
+    // faster for large products, as long as there are idle cores. Results are
+    // reproducible only with the same number.
     int threads = 1;
-    // Precisions other than float32 are emulated, and slower than float32.
+    // The precision of the factors of products. Precisions other than float32
+    // are emulated, and slower than float32.
     Precision precision = Precision::kFloat32;
     // The vector instructions that the loops over bags and pairs use; one of
     // SupportedSimd(). All give the same bits.
@@ -142,14 +143,16 @@ class CpuBackend final : public Backend {
   absl::Status RoundFactors(ConstMatrix* a, ConstMatrix* b);
 
   const Options options_;
-  // Why a product failed.
+  // The first error of an operation that returns no status. Each later call
+  // that returns a status returns this error.
   absl::Status error_;
-  // The pixels that the windows of a convolution see. Kept to reuse the memory.
+  // The pixels that the windows of a convolution see, one row per window. Kept
+  // to reuse the memory.
   DeviceBuffer columns_;
   // The rounded factors of a product.
   DeviceBuffer rounded_a_;
   DeviceBuffer rounded_b_;
-  // The vectors of a row whose pairs are multiplied, transposed.
+  // The transposed vectors of one row in DotPairs.
   DeviceBuffer transposed_;
 };
 

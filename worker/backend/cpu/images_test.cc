@@ -245,8 +245,8 @@ TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
                    {MakeWindow(32, 32, 20, 1, 1, 1, 1, true), 4, 2}, 33);
 }
 
-// Gives the same bits as factors that were rounded before, whether the window
-// sees one pixel or more.
+// A convolution that rounds factors gives the same bits as one of factors that
+// were rounded before, whether the window sees one pixel or more.
 TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
   auto exact = MakeBackend();
   auto backend = *CpuBackend::Create({.precision = Precision::kBfloat16});
@@ -302,8 +302,8 @@ TEST(ConvolutionTest, ByHand) {
   EXPECT_THAT(same.values, ElementsAre(21, 32, 3, 54, 65, 6));
 }
 
-// Independent of what the backend convolved before, and of the matrices'
-// addresses.
+// The bits do not depend on what the backend convolved before, nor on the
+// matrices' addresses.
 TEST(ConvolutionTest, BitsFollowFromTheArgumentsAlone) {
   auto backend = MakeBackend();
   const Convolution convolution = {MakeWindow(9, 9, 6, 3, 3, 1, 1, true), 5, 1};
@@ -548,7 +548,7 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
     backend->Relu(expected, expected);
     backend->NormalizeColumns(x, norm, {}, true, ended);
     EXPECT_EQ(ended.values, expected.values);
-    // And the gradient as by ReluGradient.
+    // The gradient is the same as with ReluGradient before it.
     Values passed = dy;
     backend->ReluGradient(ended, passed, passed);
     backend->NormalizeColumnsGradient(x, norm, false, passed, found_dscale,

@@ -25,7 +25,8 @@ void VisitBlocks(int64_t cols, Visitor visit) {
   }
 }
 
-// Columns [begin, begin + size) of the sums over rows i of value(i, j).
+// Computes, for the columns j in [begin, begin + size), the sum of value(i, j)
+// over the rows i.
 template <typename Value>
 void SumColumns(int64_t rows, int64_t begin, int64_t size, Value value,
                 double (&sums)[kBlock]) {
@@ -51,8 +52,8 @@ double SumRow(int64_t n, Value value) {
   return total;
 }
 
-// The value that NormalizeColumns computes from a value of column begin + j;
-// shared because the gradient must get the same bits.
+// Returns what NormalizeColumns computes from a value of column begin + j. The
+// gradient uses this function too, because it must get the same bits.
 class Normalization {
  public:
   Normalization(const ColumnNorm& norm, int64_t begin, int64_t size)

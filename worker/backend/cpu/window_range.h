@@ -9,9 +9,9 @@
 
 namespace holdfast {
 
-// What a window covers along one dimension of an image: the indices [begin,
-// begin + size) of the image, under the indices [skipped, skipped + size) of
-// the window. The rest of the window is on padding.
+// The part of an image that a window covers along one dimension. The indices
+// [begin, begin + size) of the image are under the indices [skipped, skipped +
+// size) of the window; the rest of the window is over padding.
 struct WindowRange {
   int64_t begin = 0;
   int64_t skipped = 0;
@@ -26,13 +26,15 @@ inline WindowRange RangeAt(int64_t place, int64_t stride, int64_t pad,
   return {begin, begin - at, std::max<int64_t>(end - begin, 0)};
 }
 
-// The range of the p-th row of window positions.
+// Returns the rows of the image that a window covers at the p-th row of
+// positions.
 inline WindowRange RowRange(const Window& window, int64_t p) {
   return RangeAt(p, window.stride_height, window.pad_top, window.window_height,
                  window.height);
 }
 
-// The range of the q-th column.
+// Returns the columns of the image that a window covers at the q-th column of
+// positions.
 inline WindowRange ColumnRange(const Window& window, int64_t q) {
   return RangeAt(q, window.stride_width, window.pad_left, window.window_width,
                  window.width);

@@ -31,7 +31,7 @@ struct RowOfUse {
   }
 };
 
-// The term of the u-th use, in the order of their rows.
+// Returns the term of the u-th use, in the order of the uses' rows.
 struct BagOfUse {
   Bags bags;
   Divisor by_merged;
@@ -114,9 +114,9 @@ cudaError_t AddPairwiseGradients(cudaStream_t stream, const Bags& bags,
   });
 }
 
-// The number of vectors, and of values of each, that a block holds in shared
-// memory at a time: a square. Each row of threads processes every eighth row of
-// the square.
+// The side of the square that a block holds in shared memory at a time: so many
+// vectors, and so many values of each vector. Each row of threads processes
+// every eighth row of the square.
 constexpr int kSide = 32;
 constexpr int kLanes = 8;
 constexpr int kRows = kSide / kLanes;

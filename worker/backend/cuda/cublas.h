@@ -10,8 +10,8 @@
 
 namespace holdfast {
 
-// The functions of cuBLAS that we call, as found in the shared library when a
-// GPU is first used: a worker also starts on machines without it. The names are
+// The functions of cuBLAS that we call, which LoadCublas finds in the shared
+// library: a worker must also start on machines without cuBLAS. The names are
 // cuBLAS's own.
 struct Cublas {
   decltype(&cublasCreate_v2) create;
@@ -38,12 +38,13 @@ struct Cublas {
   decltype(&cublasGetStatusString) get_status_string;
 };
 
-// The library is loaded by the first call, and stays loaded.
+// Returns the functions of cuBLAS. The first call loads the library, which
+// stays loaded.
 // Errors: FAILED_PRECONDITION, naming the places searched, when the library is
 // not found, or is not the version that we were built for. Thread-safe.
 absl::StatusOr<const Cublas*> LoadCublas();
 
-// cuBLAS's result of trying `what`, as a Status: OK or INTERNAL.
+// Converts cuBLAS's result of trying to do `what` to a Status: OK or INTERNAL.
 absl::Status CublasStatus(const Cublas& cublas, cublasStatus_t status,
                           absl::string_view what);
 

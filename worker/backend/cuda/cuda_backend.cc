@@ -56,8 +56,8 @@ absl::StatusOr<Gpu> FindGpu(int index) {
   return gpu;
 }
 
-// Null if cuDNN does no convolutions; the first call that does not find cuDNN
-// logs why.
+// Returns null if cuDNN is not used for convolutions. If cuDNN is not found,
+// the first call logs why.
 const Cudnn* FindCudnn(const CudaBackendOptions& options, const Gpu& gpu) {
   if (!options.cudnn || !options.tf32 || gpu.major < kTf32Major ||
       options.precision != Precision::kFloat32) {

@@ -48,14 +48,14 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// The number of values that an unfolded image has for each position.
+// Returns the number of values that an unfolded image has for each position.
 int64_t ColumnsOf(const Convolution& convolution) {
   return convolution.window.window_size() * convolution.window.channels;
 }
 
-// The number of values from one position's columns to the next's. Tensor cores
-// are fastest with rows of halves that begin at multiples of 16 bytes; with
-// groups there is no room for padding.
+// Returns the number of values from the start of one position's columns to the
+// start of the next. Tensor cores are fastest if rows of halves begin at
+// multiples of 16 bytes; if there are groups, there is no room for padding.
 int64_t ColumnsRow(const Convolution& convolution) {
   const int64_t columns = ColumnsOf(convolution);
   return SeesPixels(convolution.window) || convolution.groups > 1
@@ -77,8 +77,8 @@ bool GradientIsConvolution(const Convolution& convolution) {
          convolution.filters <= window.channels;
 }
 
-// The convolution of dy that makes this gradient: it sees dy through the window
-// rotated by 180 degrees.
+// Returns the convolution of dy that computes this gradient. It sees dy through
+// the window rotated by 180 degrees.
 Convolution Gradient(const Convolution& convolution) {
   const Window& window = convolution.window;
   Convolution gradient;
@@ -393,7 +393,7 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                         ColumnsOf(convolution);
     }
   }
-  // Operations that cuDNN refuses when they begin are unfolded.
+  // If cuDNN refuses an operation when it begins, the images are unfolded.
   const int64_t by_cudnn =
       cudnn_ == nullptr ? 0 : cudnn_->Workspace(convolution, images);
   return std::max({convolve, kernel_gradient, input_gradient, by_cudnn});

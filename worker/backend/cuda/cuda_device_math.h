@@ -19,9 +19,9 @@
 
 namespace holdfast {
 
-// The arithmetic of a GPU: cuBLAS for matrix products, cuDNN for convolutions,
-// or cuBLAS again for those that cuDNN does not do, and our own kernels for the
-// rest.
+// The arithmetic of a GPU. cuBLAS does matrix products; cuDNN does
+// convolutions; convolutions that cuDNN does not do are unfolded into matrix
+// products; and our own kernels do the rest.
 //
 // The same operations give the same bits on the same kind of GPU and with the
 // same version of cuBLAS, which has its own workspace of a fixed size, uses no
@@ -31,30 +31,33 @@ namespace holdfast {
 class CudaDeviceMath final : public DeviceMath {
  public:
   struct Options {
-    // Matrix products round their factors to TensorFloat-32, with 10 bits of
-    // mantissa, on GPUs that can (from compute capability 8.0 on): several
-    // times as fast.
+    // Whether matrix products round their factors to TensorFloat-32, with 10
+    // bits of mantissa, on GPUs that can (from compute capability 8.0 on). They
+    // are then several times as fast.
     bool tf32 = false;
     // The precision of the factors of products.
     Precision precision = Precision::kFloat32;
     // The maximum bytes of columns that a convolution unfolds, or rounds, at a
-    // time, unless a single image takes more. Less is slower, with products of
-    // fewer rows and more of them to add up (ResNet-50 in bfloat16 took 1.02
-    // times as long with half of it); more takes more memory.
+    // time, unless a single image takes more. A lower limit is slower, because
+    // a convolution becomes more products, with fewer rows each (ResNet-50 in
+    // bfloat16 took 1.02 times as long with half of this limit). A higher limit
+    // takes more memory.
     int64_t max_columns_bytes = int64_t{256} << 20;
-    // Does convolutions in TF32, if it is the faster way. The others, and all
-    // if it is null or fails to start, are unfolded. Must outlive this.
+    // cuDNN, for the convolutions in TF32 that it does faster
+    // (CudnnConvolution). All others are unfolded; so are all convolutions if
+    // `cudnn` is null or fails to start. Must outlive the CudaDeviceMath.
     const Cudnn* cudnn = nullptr;
   };
 
-  // For the GPU that the thread is bound to, which has this compute capability.
-  // `stream` is its stream kCompute, and must outlive this.
+  // Creates the arithmetic for the GPU that the thread is bound to, whose
+  // compute capability is `capability_major`.x. `stream` is that GPU's stream
+  // kCompute, and must outlive the result.
   // Errors: those of LoadCublas, CudaStatus and CublasStatus.
   static absl::StatusOr<std::unique_ptr<CudaDeviceMath>> Create(
       cudaStream_t stream, int capability_major, const Options& options);
   ~CudaDeviceMath() override;
 
-  // Whether cuDNN does any convolutions.
+  // Whether cuDNN may do convolutions.
   bool has_cudnn() const { return cudnn_ != nullptr; }
 
   absl::Status Custom(CustomOperation operation) override;
@@ -134,12 +137,12 @@ class CudaDeviceMath final : public DeviceMath {
                     DeviceLossSums* sums, float* workspace) override;
 
  private:
-  // A batch of `batch` products. a, b and c of each product begin a_step,
-  // b_step and c_step values after those of the product before.
+  // `batch` products of the same shape. The matrices a, b and c of each product
+  // begin a_step, b_step and c_step values after those of the product before.
   struct Gemm {
     Form form_a = Form::kPlain;
     Form form_b = Form::kPlain;
-    // c is [m, n], the inner dimension is k.
+    // c is [m, n]; the inner dimension is k.
     int64_t m = 0;
     int64_t n = 0;
     int64_t k = 0;
@@ -159,37 +162,42 @@ class CudaDeviceMath final : public DeviceMath {
                  const Options& options)
       : cublas_(cublas), stream_(stream), options_(options) {}
 
-  // Whether factors of products are rounded, to halves.
+  // Whether the factors of products are rounded to 16 bits, called halves here.
   bool rounds() const { return options_.precision != Precision::kFloat32; }
-  // The workspace, in float32 values, that `size` values of a factor take; and
-  // that they take if they are in memory as float32 already: 0 unless factors
-  // are rounded.
+  // FactorSize returns the workspace, in float32 values, that `size` values of
+  // a factor take. RoundedSize is the same for values that are in memory as
+  // float32 already: 0 unless factors are rounded.
   int64_t FactorSize(int64_t size) const;
   int64_t RoundedSize(int64_t size) const;
-  // The workspace for rounding a factor; 0 if it is rounded already.
+  // Returns the workspace for rounding x to a factor; 0 if x has a rounded
+  // copy.
   int64_t ToRound(ConstMatrix x) const;
-  // The `size` values of x from `begin` on as a factor: the values themselves,
-  // their rounded copy, or the result of rounding them into `workspace`.
+  // Returns the `size` values of x from `begin` on as a factor: the values
+  // themselves, their rounded copy, or the result of rounding them into
+  // `workspace`.
   absl::StatusOr<const void*> Factor(ConstMatrix x, int64_t begin, int64_t size,
                                      float* workspace);
 
-  // The number of images, out of `images`, that a convolution unfolds, or
-  // rounds, at a time; all, if their pixels are `ready` to be used as factors.
+  // Returns how many of `images` images a convolution unfolds, or rounds, at a
+  // time; all of them if `ready`, which says that their pixels can be used as
+  // factors as they are.
   int64_t ImagesAtATime(const Convolution& convolution, int64_t images,
                         bool ready) const;
-  // The workspace, in values, that the columns of `images` images take.
+  // Returns the workspace, in float32 values, that the columns of `images`
+  // images take.
   int64_t ColumnsSize(const Convolution& convolution, int64_t images) const;
-  // The columns of `count` images of x, from `first` on, as a factor: unfolded
-  // into `workspace` or, if a window sees one pixel, the pixels as a Factor.
+  // Returns the columns of `count` images of x, from `first` on, as a factor:
+  // unfolded into `workspace` or, if a window sees one pixel, the pixels
+  // themselves (Factor).
   absl::StatusOr<const void*> ColumnsOfImages(const Convolution& convolution,
                                               ConstMatrix x, int64_t first,
                                               int64_t count, float* workspace);
-  // The number of rows of the kernel as a factor. For halves it is the number
-  // of values in a row of columns; PadKernel fills the rows after the kernel
-  // with 0.
+  // Returns the number of rows that the kernel has as a factor. With halves it
+  // is the number of values in a row of the columns, which may exceed the
+  // kernel's own rows; PadKernel fills the rows after these with 0.
   int64_t KernelRows(const Convolution& convolution) const;
   absl::Status PadKernel(const Convolution& convolution, float* factor);
-  // The convolution with a kernel that is a factor already.
+  // Computes the convolution with a kernel that is a factor already.
   absl::Status ConvolveFactor(const Convolution& convolution, ConstMatrix x,
                               const void* kernel, Matrix y, float* workspace);
 

@@ -137,7 +137,7 @@ absl::Status CudaDeviceRuntime::RegisterPinned(const void* memory,
 }
 
 void CudaDeviceRuntime::UnregisterPinned(const void* memory) {
-  // If this fails, the memory is unpinned with the context.
+  // If this fails, the memory stays pinned until the context is destroyed.
   CudaStatus(cudaHostUnregister(const_cast<void*>(memory)), "").IgnoreError();
 }
 

@@ -20,7 +20,8 @@ namespace holdfast {
 // Thread-compatible.
 class CudaDeviceRuntime final : public DeviceRuntime {
  public:
-  // For the GPU with this index. Errors: those of CudaStatus.
+  // Creates the runtime of the GPU with this index. Errors: those of
+  // CudaStatus.
   static absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> Create(int index);
   ~CudaDeviceRuntime() override;
 
@@ -60,8 +61,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   std::array<cudaStream_t, kNumStreams> streams_ = {};
   // Indexed by Event.
   std::vector<cudaEvent_t> events_;
-  // Other GPUs for which direct access from this one has been requested; it may
-  // not be possible.
+  // The indices of the other GPUs to which direct access from this one has been
+  // requested. It may have been refused, because it is impossible.
   std::set<int> peers_;
 };
 

@@ -9,9 +9,10 @@
 
 namespace holdfast {
 
-// CUDA's result of trying `what`, as a Status: OK; RESOURCE_EXHAUSTED when it
-// ran out of memory; FAILED_PRECONDITION when there is no driver, or one that
-// is too old, or no GPU; INTERNAL for everything else.
+// Converts CUDA's result of trying to do `what` to a Status: OK;
+// RESOURCE_EXHAUSTED when CUDA ran out of memory; FAILED_PRECONDITION when
+// there is no GPU or no driver, or the driver is too old; INTERNAL for every
+// other error.
 absl::Status CudaStatus(cudaError_t error, absl::string_view what);
 
 }  // namespace holdfast

@@ -14,42 +14,44 @@
 
 namespace holdfast {
 
-// The functions of cuDNN 9 that we call, as found in the shared library when a
-// GPU is first used. They are declared here because cuDNN is not part of the
-// CUDA toolkit that we build with; if its headers are there, cudnn.cc compares
-// the declarations with them.
+// The functions of cuDNN 9 that we call, which LoadCudnn finds in the shared
+// library. They are declared here because cuDNN is not part of the CUDA toolkit
+// that we build with; if cuDNN's headers are installed, cudnn.cc compares these
+// declarations with them.
 //
-// These functions are from its older, descriptor-based interface. NVIDIA
-// recommends the newer, graph-based one, which gains nothing for convolutions
-// of float32 and takes several times as much code.
+// These functions are from cuDNN's older interface, which is based on
+// descriptors. NVIDIA recommends the newer one, which is based on graphs; it
+// gains nothing for convolutions of float32, and takes several times as much
+// code.
 struct Cudnn {
-  // Stand for cudnnHandle_t, and for the descriptors of tensors, filters and
-  // convolutions.
+  // Handle stands for cudnnHandle_t; Descriptor stands for cuDNN's descriptors
+  // of tensors, filters and convolutions.
   using Handle = void*;
   using Descriptor = void*;
 
-  // The constants are named after cuDNN's enumerators.
+  // cuDNN's enumerators, with the same names and values.
   using Status = int;
   static constexpr Status kSuccess = 0;
   static constexpr Status kNotSupported = 3000;
-  // From this value on, CUDA has failed. Below, nothing has been computed.
+  // Values from this one on mean that CUDA has failed. With lower ones, except
+  // kSuccess, nothing has been computed.
   static constexpr Status kExecutionFailed = 5000;
   static constexpr int kFloat = 0;
   static constexpr int kNhwc = 1;
   static constexpr int kCrossCorrelation = 1;
   static constexpr int kDeterministic = 1;
-  // May round factors to TensorFloat-32; the default of a new descriptor.
+  // cuDNN may round factors to TensorFloat-32. The default of a new descriptor.
   static constexpr int kDefaultMath = 0;
-  // May round factors to float16.
+  // cuDNN may round factors to float16.
   static constexpr int kTensorOpMathAllowConversion = 2;
 
   // An algorithm that cuDNN proposes (cudnnConvolution*AlgoPerf_t).
   struct Proposal {
     int algorithm;
-    // Whether it can be used.
+    // kSuccess if the algorithm can be used.
     Status status;
     float time;
-    // Bytes of workspace.
+    // The workspace that the algorithm needs, in bytes.
     size_t memory;
     int determinism;
     int math;
@@ -65,8 +67,8 @@ struct Cudnn {
                              int algorithm, void* workspace,
                              size_t workspace_size, const void* beta,
                              Descriptor c_descriptor, void* c);
-  // cudnnGetConvolution*Algorithm_v7: at most `wanted` algorithms, the fastest
-  // first, by cuDNN's heuristics.
+  // cudnnGetConvolution*Algorithm_v7: proposes at most `wanted` algorithms, in
+  // the order of the speed that cuDNN's heuristics expect, the fastest first.
   using Propose = Status (*)(Handle, Descriptor a, Descriptor b,
                              Descriptor convolution, Descriptor c, int wanted,
                              int* count, Proposal* proposals);
@@ -108,30 +110,32 @@ struct Cudnn {
   // a = x, b = dy, c = the kernel's gradient.
   Operation backward_filter;
 
-  // For example "9.19.0".
+  // Returns the library's version, for example "9.19.0".
   std::string Version() const;
 };
 
-// The library is loaded by the first call, and stays loaded.
+// Returns the functions of cuDNN. The first call loads the library, which stays
+// loaded.
 // Errors: FAILED_PRECONDITION, naming the places searched, when the library is
 // not found, or is not a version that we know. Thread-safe.
 absl::StatusOr<const Cudnn*> LoadCudnn();
 
-// Loads the library `file`, searching `folders` too (LoadSharedLibrary): for
-// LoadCudnn and for tests.
+// Loads cuDNN from the library `file`, searching `folders` too
+// (LoadSharedLibrary). Used by LoadCudnn and by tests.
 absl::StatusOr<Cudnn> LoadCudnnFrom(const std::string& file,
                                     const std::vector<std::string>& folders);
 
-// cuDNN's result of trying `what`, as a Status: OK; INTERNAL when CUDA has
-// failed; UNIMPLEMENTED when cuDNN has refused, including for its own failures,
-// such as a lack of memory or a missing part of the library: the operation can
-// be done without cuDNN.
+// Converts cuDNN's result of trying to do `what` to a Status: OK; INTERNAL when
+// CUDA has failed; UNIMPLEMENTED when cuDNN has refused or has failed by
+// itself, for example for lack of memory or of a part of the library, so that
+// the operation can still be done without cuDNN.
 absl::Status CudnnStatus(const Cudnn& cudnn, Cudnn::Status status,
                          absl::string_view what);
 
-// The index of the first proposal, from `first` on, that can be used, gives the
-// same bits in every run, needs at most `max_workspace` bytes of workspace, and
-// rounds factors to TensorFloat-32 or not at all; nullopt if there is none.
+// Returns the index of the first proposal, from `first` on, that can be used,
+// gives the same bits in every run, needs at most `max_workspace` bytes of
+// workspace, and rounds factors to TensorFloat-32 or not at all; nullopt if
+// there is none.
 std::optional<size_t> ChooseAlgorithm(
     absl::Span<const Cudnn::Proposal> proposals, size_t first,
     size_t max_workspace);

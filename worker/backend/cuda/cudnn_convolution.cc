@@ -15,7 +15,7 @@
 namespace holdfast {
 namespace {
 
-// More than cuDNN has algorithms.
+// The maximum number of proposals: more than cuDNN has algorithms.
 constexpr int kMaxProposals = 32;
 
 // A model has a few plans for each of its convolutions, and more if batches
@@ -38,7 +38,7 @@ constexpr size_t kMaxAlgorithmBytes = size_t{256} << 20;
 // batches of 256.
 constexpr int64_t kMaxPaddedBytes = int64_t{768} << 20;
 
-// In values: 256 bytes.
+// The alignment of the parts of a workspace, in float32 values: 256 bytes.
 constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t size) {
@@ -161,7 +161,8 @@ CudnnConvolution::Plan& CudnnConvolution::PlanOf(Direction direction,
   if (plans_.size() >= kMaxPlans) plans_.clear();
   std::unique_ptr<Plan>& plan = plans_[key];
   plan = std::make_unique<Plan>(cudnn_);
-  // For these the caller's own way is as good, or there is nothing to do.
+  // For these convolutions the caller's own way is as good, or there is nothing
+  // to do.
   if (images == 0 || SeesPixels(w) ||
       w.channels / convolution.groups < kMinChannels) {
     return *plan;

@@ -18,25 +18,26 @@
 namespace holdfast {
 
 // Convolutions of float32 by cuDNN, which rounds factors to TensorFloat-32 on
-// GPUs that can: those that it does with the same bits in every run and faster
-// than a product of unfolded images. The others are left to the caller.
+// GPUs that can. Only those are done that cuDNN does with the same bits in
+// every run, and faster than a product of unfolded images; the others are left
+// to the caller.
 //
-// cuDNN's heuristics propose algorithms for a convolution over a number of
-// images, the fastest first, and the first deterministic one with a workspace
-// of at most 256 MiB is taken. Nothing is timed: the choice follows from the
-// shapes, the kind of GPU and cuDNN's version.
+// For a convolution over a given number of images, cuDNN's heuristics propose
+// algorithms, the fastest first. The first proposal that is deterministic and
+// needs a workspace of at most 256 MiB is taken. Nothing is timed, so the
+// choice follows from the shapes, the kind of GPU and cuDNN's version.
 //
-// Images are NHWC, as ours are. cuDNN expects a kernel as [filters, rows]
-// (KRSC), the transpose of ours, which is made in the workspace. It pads an
-// image by the same amount before and after; if the window's padding differs,
-// the images are copied, padded, into the workspace, where they may take
-// another 768 MiB.
+// Images are in the order NHWC, which cuDNN takes as it is. Kernels are
+// transposed into the workspace, because cuDNN expects [filters, rows] (KRSC).
+// cuDNN pads an image by the same amount before and after. If the window's
+// padding differs, the images are padded and copied into the workspace, where
+// they may take another 768 MiB.
 //
 // Thread-compatible.
 class CudnnConvolution {
  public:
-  // For the GPU that the thread is bound to. `cudnn` and `stream`, on which
-  // everything is enqueued, must outlive this.
+  // Creates an object for the GPU that the thread is bound to. `cudnn` and
+  // `stream`, on which everything is enqueued, must outlive the object.
   // Errors: those of CudnnStatus.
   static absl::StatusOr<std::unique_ptr<CudnnConvolution>> Create(
       const Cudnn* cudnn, cudaStream_t stream);
@@ -45,18 +46,18 @@ class CudnnConvolution {
   CudnnConvolution(const CudnnConvolution&) = delete;
   CudnnConvolution& operator=(const CudnnConvolution&) = delete;
 
-  // The workspace, in values, that the operations below need for `images`
-  // images; 0 if none of them is done here.
+  // Returns the workspace, in float32 values, that the operations below need
+  // for `images` images; 0 if none of them is done here.
   int64_t Workspace(const Convolution& convolution, int64_t images);
 
   // The operations of DeviceMath. They return false if the operation is not
-  // done here; nothing that was enqueued then matters. This is so if cuDNN has
-  // no such algorithm, or refuses to begin it, which is logged once; if a group
-  // has few channels, which cuDNN does more slowly; if a window sees one pixel,
-  // which cuBLAS multiplies as it is; and if a matrix is not aligned to 16
-  // bytes, on which cuDNN's kernels rely (a matrix at the start of a
-  // DeviceBuffer is aligned). Errors: INTERNAL when an operation could not be
-  // enqueued.
+  // done here; its result is then undefined, and the caller must compute it.
+  // This is so if cuDNN has no such algorithm, or refuses to begin it, which is
+  // logged once; if a group has few channels, because cuDNN is then slower; if
+  // a window sees one pixel, because cuBLAS can then multiply the images as
+  // they are; and if a matrix is not aligned to 16 bytes, on which cuDNN's
+  // kernels rely (a matrix at the start of a DeviceBuffer is aligned). Errors:
+  // INTERNAL when an operation could not be enqueued.
   absl::StatusOr<bool> Convolve(const Convolution& convolution, ConstMatrix x,
                                 ConstMatrix kernel, Matrix y, float* workspace);
   absl::StatusOr<bool> KernelGradient(const Convolution& convolution,
@@ -68,7 +69,8 @@ class CudnnConvolution {
 
  private:
   enum class Direction { kForward, kKernelGradient, kInputGradient };
-  // All numbers of a convolution, the number of images and the direction.
+  // Identifies a plan: all numbers of the convolution, the number of images,
+  // and the direction.
   using Key = std::array<int64_t, 15>;
 
   // What cuDNN needs for one operation.
@@ -86,12 +88,14 @@ class CudnnConvolution {
     // Whether cuDNN does the operation.
     bool usable = false;
     int algorithm = 0;
-    // Whether x, or dx, is a padded copy in the workspace, of this size.
+    // Whether x, or dx, is a padded copy in the workspace, and the size of its
+    // images.
     bool padded = false;
     int64_t padded_height = 0;
     int64_t padded_width = 0;
-    // The workspace, in values: the transposed kernel, the padded images, and
-    // cuDNN's own, each aligned to 256 bytes.
+    // The parts of the workspace, each aligned to 256 bytes: the transposed
+    // kernel and the padded images, in float32 values, and cuDNN's own
+    // workspace, in bytes.
     int64_t kernel_size = 0;
     int64_t images_size = 0;
     size_t algorithm_bytes = 0;
@@ -102,20 +106,22 @@ class CudnnConvolution {
   CudnnConvolution(const Cudnn* cudnn, cudaStream_t stream)
       : cudnn_(cudnn), stream_(stream) {}
 
-  // For the log.
+  // Returns a description of the operation for the log.
   static std::string Name(Direction direction, const Convolution& convolution,
                           int64_t images);
   const Cudnn::Operation& OperationOf(Direction direction) const;
-  // Makes the plan when it is first asked for.
+  // Returns the plan for an operation, which is made when it is first asked
+  // for.
   Plan& PlanOf(Direction direction, const Convolution& convolution,
                int64_t images);
-  // Returns OK if the plan is usable. Errors: why it is not; UNIMPLEMENTED if
-  // cuDNN has no algorithm that we can use.
+  // Makes a plan, and returns OK if it is usable. Errors: why it is not;
+  // UNIMPLEMENTED if cuDNN has no algorithm that we can use.
   absl::Status MakePlan(Direction direction, const Convolution& convolution,
                         int64_t images, Plan* plan);
   absl::Status ChooseFor(Direction direction, Plan* plan);
 
-  // Descriptors in the order of the arguments of OperationOf(direction).
+  // Returns the plan's descriptors in the order of the arguments of
+  // OperationOf(direction).
   std::array<Cudnn::Descriptor, 3> Descriptors(Direction direction,
                                                const Plan& plan) const;
   // Enqueues OperationOf(direction) on a, b and c. Returns false if cuDNN

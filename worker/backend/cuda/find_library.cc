@@ -82,8 +82,8 @@ std::vector<std::string> PythonLibraryFolders(const std::string& path,
     const std::string python =
         absl::StrCat(absl::StripSuffix(folder, "/"), "/python3");
     if (access(python.c_str(), X_OK) != 0) continue;
-    // If it is a link, as in a virtual environment, the packages of the Python
-    // that it links to come after its own.
+    // If python3 is a link, as in a virtual environment, the packages of the
+    // Python that it links to come after its own.
     std::string at = python;
     for (int links = 0; links < kMaxLinks && !at.empty(); ++links) {
       AddFoldersBelow(Parent(Parent(at)), &found);

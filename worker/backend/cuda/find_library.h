@@ -13,24 +13,25 @@
 
 namespace holdfast {
 
-// The folders of NVIDIA's libraries (nvidia/cudnn/lib, nvidia/cublas/lib,
-// nvidia/cu13/lib) that exist below the site-packages of the virtual
-// environment `virtual_env`, of the first python3 in the folders of `path`, and
-// of each Python that this one links to. Both arguments may be empty. Nothing
-// is executed, so a python3 that is a script which runs another Python is not
-// followed.
+// Returns the folders of NVIDIA's libraries (nvidia/cudnn/lib,
+// nvidia/cublas/lib, nvidia/cu13/lib) that exist below a site-packages folder:
+// that of the virtual environment `virtual_env`, that of the first python3 in
+// the folders of `path`, and those of each Python that this python3 links to.
+// Both arguments may be empty. Nothing is executed, so a python3 that is a
+// script which runs another Python is not followed.
 std::vector<std::string> PythonLibraryFolders(const std::string& path,
                                               const std::string& virtual_env);
 
-// The folders in which a toolkit is usually installed, and PythonLibraryFolders
-// for the environment variables PATH and VIRTUAL_ENV.
+// Returns the folders in which a CUDA toolkit is usually installed, and
+// PythonLibraryFolders for the environment variables PATH and VIRTUAL_ENV.
 std::vector<std::string> CudaLibraryFolders();
 
 // Loads `file`, a library's name such as "libcudnn.so.9": first by the dynamic
 // linker's rules (the program's RPATH, LD_LIBRARY_PATH, the system's folders),
-// then from the first of `folders` in which it loads. It stays loaded. It must
-// find the libraries that it needs by itself; NVIDIA's look in their own
-// folder. Errors: FAILED_PRECONDITION, naming the places searched.
+// then from the first of `folders` from which it loads. Returns its handle; the
+// library stays loaded. It must find the libraries that it needs by itself, as
+// NVIDIA's libraries do by looking in their own folder. Errors:
+// FAILED_PRECONDITION, naming the places searched.
 absl::StatusOr<void*> LoadSharedLibrary(
     const std::string& file, const std::vector<std::string>& folders);
 

@@ -18,14 +18,15 @@ struct GpuUsage {
   double utilization = 0;
 };
 
-// Asks NVIDIA's management library (NVML), which comes with the driver and is
-// loaded when the monitor is made: neither CUDA nor its headers are needed.
+// Reads the usage of GPUs from NVIDIA's management library (NVML), which comes
+// with the driver and is loaded when the monitor is created. Neither CUDA nor
+// its headers are needed.
 //
 // Thread-compatible.
 class GpuMonitor {
  public:
   // Watches the GPUs with these PCI bus IDs, such as "0000:65:00.0". `library`
-  // is the file to load.
+  // is NVML's file.
   explicit GpuMonitor(const std::vector<std::string>& bus_ids,
                       const std::string& library = "libnvidia-ml.so.1");
   ~GpuMonitor();
@@ -33,8 +34,9 @@ class GpuMonitor {
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  // The usage in the order of the GPUs; nullopt for a GPU that does not answer,
-  // and for all if there is no library. May take a few milliseconds.
+  // Returns the usage of each GPU, in the order of the bus IDs; nullopt for a
+  // GPU that does not answer, and for all if there is no NVML. May take a few
+  // milliseconds.
   std::vector<std::optional<GpuUsage>> Read() const;
 
  private:
@@ -42,7 +44,7 @@ class GpuMonitor {
 
   void* library_ = nullptr;
   Nvml* nvml_ = nullptr;
-  // NVML's device handles; null for a GPU that it does not know.
+  // NVML's handles of the GPUs; null for a GPU that NVML does not know.
   std::vector<void*> devices_;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Our own kernels: everything but matrix products. Each function enqueues one
-// operation of DeviceMath (worker/backend/stream/device_math.h) on `stream` and
-// returns the error of doing so, if any. Sizes are those of the matrices in
-// backend.h's formulas; pointers are to the GPU's memory; nothing is enqueued
-// for a matrix without values.
+// operation of DeviceMath (worker/backend/stream/device_math.h) on `stream`,
+// and returns an error if it could not be enqueued. Sizes have the names that
+// they have in backend.h's formulas. Pointers are to the GPU's memory. Nothing
+// is enqueued for a matrix without values.
 //
 // No kernel uses atomics, and the terms of a sum and their order follow from
 // the shapes alone: the same values give the same bits on every kind of GPU,
@@ -31,7 +31,7 @@ cudaError_t Scale(cudaStream_t stream, float factor, const float* x,
 cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
                       int64_t size, float* y);
 
-// Round x, to two bytes for each value (halves.h).
+// These round x to two bytes for each value (halves.h).
 cudaError_t ToFloat16(cudaStream_t stream, const float* x, int64_t size,
                       uint16_t* to);
 cudaError_t ToBfloat16(cudaStream_t stream, const float* x, int64_t size,
@@ -51,8 +51,8 @@ cudaError_t Dropout(cudaStream_t stream, const float* x,
                     const int64_t* positions, uint64_t key, float rate,
                     int64_t m, int64_t n, float* y);
 
-// The bytes that the sums below, and the losses, need as `workspace` for a
-// matrix of m x n; at most 32 (m + n) + 2^21.
+// Returns the bytes that the sums below, and the losses, need as `workspace`
+// for a matrix of m x n: at most 32 (m + n) + 2^21.
 int64_t SumWorkspaceBytes(int64_t m, int64_t n);
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
@@ -61,14 +61,14 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);
 
-// Where a kernel also writes its result, rounded to `precision`, which has 16
-// bits. Null: nowhere.
+// Where a kernel also writes its result, rounded to `precision`, which must
+// have 16 bits. If `values` is null, the kernel writes no rounded copy.
 struct RoundedCopy {
   Precision precision = Precision::kFloat32;
   uint16_t* values = nullptr;
 };
 
-// As holdfast::ColumnNorm.
+// The same as holdfast::ColumnNorm.
 struct ColumnNorm {
   const float* mean;
   const float* variance;
@@ -77,12 +77,12 @@ struct ColumnNorm {
   const float* offset;
 };
 
-// addend may be null; so may y, if there is a rounded copy.
+// `addend` may be null. So may y, if there is a rounded copy.
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
                              bool relu, int64_t m, int64_t n, float* y,
                              const RoundedCopy& rounded_y);
-// dx may be null. Then only its rounded copy is made, if there is one.
+// dx may be null: then only its rounded copy is written, if there is one.
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,
@@ -99,7 +99,7 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
                                   float* dscale, float* doffset, float* dx,
                                   void* workspace);
 
-// As holdfast::DeviceBags.
+// The same as holdfast::DeviceBags.
 struct Bags {
   const uint32_t* rows;
   const uint32_t* bags;
@@ -112,9 +112,9 @@ struct Bags {
   int64_t merged;
 };
 
-// Rows have d values. All sum in float32, in the same order as the CPU, and get
-// the same bits as the CPU; except y of PairwiseBags, which is summed in
-// double.
+// The operations on bags, whose rows have d values. They sum in float32, in the
+// same order as the CPU, and give the same bits as the CPU, except for y of
+// PairwiseBags, which is summed in double.
 cudaError_t SumBags(cudaStream_t stream, const Bags& bags, const float* rows,
                     int64_t d, float* y);
 cudaError_t SumBagsGradient(cudaStream_t stream, const Bags& bags,
@@ -125,30 +125,30 @@ cudaError_t AddPairwiseBagsGradient(cudaStream_t stream, const Bags& bags,
                                     const float* rows, const float* sums,
                                     const float* dy, int64_t d, float* drows);
 
-// For m rows of n vectors of d values.
+// x has m rows of n vectors of d values.
 cudaError_t DotPairs(cudaStream_t stream, const float* x, int64_t m, int64_t n,
                      int64_t d, float* y);
 cudaError_t DotPairsGradient(cudaStream_t stream, const float* x,
                              const float* dy, int64_t m, int64_t n, int64_t d,
                              float* dx);
 
-// `count` columns of m rows; rows of x begin x_row values apart, and rows of y
-// y_row values.
+// These copy or add `count` columns of m rows, from x on and to y on. The rows
+// of x begin x_row values apart, and the rows of y begin y_row values apart.
 cudaError_t CopyColumns(cudaStream_t stream, const float* x, int64_t x_row,
                         int64_t m, int64_t count, float* y, int64_t y_row);
 cudaError_t AddColumns(cudaStream_t stream, const float* x, int64_t x_row,
                        int64_t m, int64_t count, float* y, int64_t y_row);
 
-// As holdfast::DeviceTargets.
+// The same as holdfast::DeviceTargets.
 struct LossTargets {
   const int32_t* labels;
   const float* values;
   const float* weights;
 };
 
-// sums[0] is the loss, sums[1] the number of correct predictions, sums[2] and
-// sums[3] the absolute and the squared error, for losses that have them. dz may
-// be null.
+// The losses. sums[0] is the loss, sums[1] the number of correct predictions,
+// and sums[2] and sums[3] the absolute and the squared error, if the loss has
+// them. dz may be null.
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
                                 const LossTargets& targets, int64_t m,
                                 int64_t n, float* dz, double* sums,
@@ -167,7 +167,7 @@ cudaError_t Huber(cudaStream_t stream, const float* z,
                   const LossTargets& targets, float delta, int64_t m, int64_t n,
                   float* dz, double* sums, void* workspace);
 
-// holdfast::Window, as 32-bit numbers, which the GPU divides fast.
+// The same as holdfast::Window, in 32-bit numbers, which the GPU divides fast.
 struct WindowShape {
   int height, width, channels;
   int window_height, window_width;
@@ -176,32 +176,33 @@ struct WindowShape {
   int output_height, output_width;
 };
 
-// The pixels that the window sees at each position, one row per position,
-// rounded to `precision`:
+// Unfolds images: writes the pixels that the window sees at each position to a
+// row of `columns`, rounded to `precision`:
 //   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
-// Rows have row_size values; those after the columns are 0. `columns` is
-// aligned to 16 bytes. Values are float32, or halves of two bytes each. An
+// Each row has row_size values; those after the pixels are 0. `columns` must be
+// aligned to 16 bytes. Its values are float32, or halves of two bytes each. An
 // image, and an eighth of the columns, must have less than 2^31 values; if
-// row_size is not a multiple of 8, so must all columns together. The images are
-// float32 or, if is_rounded, already of that precision.
+// row_size is not a multiple of 8, all columns together must have less. The
+// images are float32 or, if is_rounded, already in `precision`.
 cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
                             Precision precision, void* columns);
-// The transpose of ImagesToColumns, for columns in float32 with nothing after
-// them: dx = the sum of the columns that saw it.
+// The transpose of ImagesToColumns, for columns in float32 whose rows have no
+// values after the pixels. Each dx is the sum of the values of `columns` at
+// which its pixel was seen.
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
                             int64_t images, float* dx);
-// The kernel [(v, u, c), f] with its window rotated by 180 degrees and its
-// channels and filters exchanged, [(v, u, f), c], rounded to `precision`.
+// Writes the kernel [(v, u, c), f] to `flipped` as [(v, u, f), c], with its
+// window rotated by 180 degrees, rounded to `precision`.
 cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
                        const WindowShape& window, int filters,
                        Precision precision, void* flipped);
 
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y);
-// The bytes that MaxPoolGradient needs as `workspace`.
+// Returns the bytes that MaxPoolGradient needs as `workspace`.
 int64_t MaxPoolGradientWorkspaceBytes(const WindowShape& window,
                                       int64_t images);
 cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x,
@@ -213,12 +214,13 @@ cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,
                                 const WindowShape& window, int64_t images,
                                 float* dx);
 
-// y[j, i] = x[i, j], with x of rows x cols. They must not overlap.
+// y[j, i] = x[i, j], with x of rows x cols. x and y must not overlap.
 cudaError_t Transpose(cudaStream_t stream, const float* x, int64_t rows,
                       int64_t cols, float* y);
 
-// Images of [height, width, channels], and images of another size that are cut
-// out of them, or out of them and the zeros around them.
+// Describes how images of [to_height, to_width, channels] are cut out of images
+// of [height, width, channels], beginning at row `down` and column `right`,
+// which may be negative. Outside an image there are zeros.
 struct ImageShift {
   int channels;
   int height, width;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How our kernels are launched, and how they move and divide values.
+// Launches kernels, and helps them to move and divide values.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 
@@ -14,8 +14,8 @@ namespace kernels {
 
 inline constexpr int kThreads = 256;
 
-// Enqueues a kernel. Compiled by anything but nvcc, a kernel is an ordinary
-// host function, and is emulated (tests/gpu/emulation.h).
+// Enqueues a kernel. If another compiler than nvcc compiles it, a kernel is an
+// ordinary host function, and its launch is emulated (tests/gpu/emulation.h).
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, void (*kernel)(Parameters...),
                    dim3 blocks, dim3 threads, const Arguments&... arguments) {
@@ -46,9 +46,9 @@ cudaError_t ForEach(cudaStream_t stream, int64_t size, Function function) {
                 dim3(kThreads), size, function);
 }
 
-// kWidth adjacent values, read and written by one instruction for every 16
-// bytes: a warp has four times as many bytes in flight as with one value per
-// thread, which it takes to saturate memory bandwidth.
+// kWidth adjacent values, which are read and written by one instruction for
+// every 16 bytes. A warp then has four times as many bytes in flight as with
+// one float per thread, which are needed to saturate the memory's bandwidth.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Vector {
   T of[kWidth];
@@ -64,16 +64,17 @@ __host__ __device__ const Vector<T, kWidth>* AsVectors(const T* values) {
   return reinterpret_cast<const Vector<T, kWidth>*>(values);
 }
 
-// Whether all pointers are aligned enough to be read as vectors.
+// Returns whether all pointers are aligned so that they can be read as vectors.
 template <typename... Pointers>
 bool AreAligned(Pointers... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
 // Divides by a number that is known before the kernel runs, with a
-// multiplication and two shifts; a GPU's division takes dozens of instructions
-// (Granlund and Montgomery 1994). With d <= 2^s and m = ceil(2^(31+s) / d),
-// i / d is i m / 2^(31+s) for all i < 2^31: the error of m adds less than 1/d.
+// multiplication and two shifts (Granlund and Montgomery 1994). A GPU's own
+// division takes dozens of instructions. With d <= 2^s and
+// m = ceil(2^(31+s) / d), i / d is i m / 2^(31+s) for all i < 2^31: the error
+// of m adds less than 1/d.
 class Divisor {
  public:
   explicit Divisor(int64_t value)
@@ -91,7 +92,7 @@ class Divisor {
     int remainder;
   };
 
-  // For i >= 0.
+  // `i` must be at least 0.
   __device__ Result<int> Divide(int i) const {
     const int quotient = static_cast<int>(
         __umulhi(static_cast<uint32_t>(i) << 1, multiplier_) >> shift_);

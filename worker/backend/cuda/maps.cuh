@@ -105,9 +105,9 @@ template <typename Column, typename Prepare, typename Function, typename Copy,
 cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
                          Prepare prepare, Function function, float* y,
                          Copy copy, const In*... x) {
-  // Several blocks for each that any GPU can run at once, so that the last ones
-  // leave few multiprocessors idle; but not so many that a thread calls prepare
-  // for few rows.
+  // Several times as many blocks as any GPU can run at once, so that the last
+  // ones leave few multiprocessors idle; but not so many that a thread calls
+  // prepare for only a few rows.
   constexpr int64_t kBlocks = 4096;
   if (m == 0 || n == 0) return cudaSuccess;
   constexpr int kWidth = 4;
@@ -116,7 +116,8 @@ cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
   const int64_t vectors = in_vectors ? n / kWidth : n;
   const int64_t blocks_x = CeilOfRatio(vectors, kThreads);
   const int64_t threads_x = CeilOfRatio(vectors, blocks_x);
-  // If rows are short, a block takes several, which are adjacent in memory too.
+  // If rows are short, a block takes several rows, which are adjacent in
+  // memory.
   const int64_t threads_y = kThreads / threads_x;
   const int64_t blocks_y = std::min(CeilOfRatio(m, threads_y),
                                     std::max<int64_t>(1, kBlocks / blocks_x));
@@ -134,7 +135,7 @@ cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
 }
 
 // y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
-// prepare returns a Column. If y is null, only the copy is made.
+// prepare returns a Column. If y is null, only the rounded copy is written.
 template <typename Column, typename Prepare, typename Function, typename... In>
 cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
                        Prepare prepare, Function function, float* y,

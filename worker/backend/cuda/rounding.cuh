@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The formats in which values are kept as factors of products.
+// Functions that convert a value to the format in which the factors of products
+// are kept.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_ROUNDING_CUH_
 

@@ -26,11 +26,11 @@ constexpr int kMinRows = 8;
 // GPUs.
 constexpr int64_t kSumBlocks = 1024;
 
-// How a matrix is divided. Follows from the shape alone: otherwise the bits
-// would depend on the GPU.
+// How a matrix is divided among blocks and threads. This follows from the shape
+// alone, because otherwise the bits would depend on the GPU.
 struct Cut {
-  // The number of threads across the columns, and of rows that a block takes at
-  // a time; the latter is a power of two.
+  // The number of threads across the columns, and the number of rows that a
+  // block takes at a time, which is a power of two.
   int tile, lanes;
   int64_t tiles;
   int64_t ranges;
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Few columns for each block: the ranges of a column are summed one after the
-// other, so this round is bound by latency, and needs many blocks.
+// Each block takes only a few columns: the ranges of a column are summed one
+// after the other, so this round is bound by latency, and needs many blocks.
 constexpr int kFinishTile = 8;
 
 template <int kSums, typename Take>
@@ -298,7 +298,7 @@ __device__ Greatest FindGreatest(const float* z, int n, int lane) {
   return greatest;
 }
 
-// make(i, lane) returns a row's RowLoss, at least in lane 0.
+// make(i, lane) returns the RowLoss of row i; only that of lane 0 is used.
 template <typename Make>
 cudaError_t SumLosses(cudaStream_t stream, int64_t m, Make make, double* sums,
                       void* workspace) {
@@ -395,9 +395,9 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
       workspace);
 }
 
-// Computed in one pass, around the first row's value: sum (x - x_0)^2 - m (mean
-// - x_0)^2 loses at most log2(m) bits of double's 53, since x_0 is one of the
-// values.
+// The variance is computed in one pass, around x_0, the first row's value, as
+// sum (x - x_0)^2 - m (mean - x_0)^2. This loses at most log2(m) bits of
+// double's 53, since x_0 is one of the values.
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace) {

@@ -9,14 +9,15 @@
 namespace holdfast {
 namespace kernels {
 
-// The threads that sum a row: a warp, whose threads can exchange values without
-// shared memory.
+// The number of threads that sum a row. They are a warp, whose threads can
+// exchange values without shared memory.
 inline constexpr int kWarp = 32;
 inline constexpr int kRowsPerBlock = 4;
 
-// The sum over the warp's threads, returned to all of them. Values are always
-// paired in the same way: first neighbours, then pairs of neighbours and so on,
-// so that threads differ only in computing a + b or b + a, which are equal.
+// Returns to each thread of a warp the sum of the values of all its threads.
+// Values are always paired in the same way: first neighbours, then pairs of
+// neighbours and so on. The threads differ only in that one computes a + b and
+// another b + a, which are equal.
 inline __device__ double SumOverWarp(double value) {
   for (int distance = 1; distance < kWarp; distance *= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operations that move a window over images. All gather: a thread computes
-// adjacent values of the result and reads the values that they depend on, so
+// Operations that move a window over images. In all of them a thread computes
+// adjacent values of the result and reads the values that these depend on, so
 // that no two threads write to the same address.
 #include <type_traits>
 
@@ -319,11 +319,11 @@ cudaError_t PoolMax(cudaStream_t stream, const float* x,
       });
 }
 
-// Two passes: the first finds the pixel that the gradient of each position goes
-// to, as its index in the window, row by row. Otherwise each pixel would search
-// every window that sees it, which took 3.3 ms on an H200 for 256 images of 112
-// x 112 x 64, six times as long as memory takes for the values read and
-// written.
+// MaxPoolGradient makes two passes. The first finds the pixel that the gradient
+// of each position goes to, as the pixel's index in the window, row by row.
+// With one pass each pixel would search every window that sees it, which took
+// 3.3 ms on an H200 for 256 images of 112 x 112 x 64, six times as long as
+// memory takes to read and write the values.
 template <int kWidth, typename Number>
 cudaError_t PoolMaxGradient(cudaStream_t stream, const float* x,
                             const float* dy, const WindowShape& window,
@@ -455,7 +455,7 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
                             Precision precision, void* columns) {
-  // 16 bytes of halves.
+  // The number of halves in 16 bytes.
   constexpr int kRun = 8;
   const bool in_vectors = InVectors(window.channels / groups, x);
   // The channels of adjacent pixels are adjacent, and so they are in the

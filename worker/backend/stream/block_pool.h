@@ -14,9 +14,10 @@
 
 namespace holdfast {
 
-// A block of a device's memory, and the work under way in it: the last item of
-// each stream's Timeline that touches it. These items stay when the block is
-// given back, so the next user of the block waits for the previous one.
+// A block of a device's memory, and the work that may be under way in it: for
+// each stream, the last item of its Timeline that touches the block; 0 if there
+// is none. The block keeps these items when it is given back, so that its next
+// user waits for the previous one.
 struct Block {
   float* device = nullptr;
   int64_t size = 0;
@@ -30,15 +31,16 @@ struct Block {
   bool taken = false;
 };
 
-// A device's memory, in blocks that are kept for the next request of a similar
-// size, because allocating and freeing a device's memory may stall all of its
-// streams.
+// Allocates a device's memory in blocks, and keeps a block that is given back
+// for the next request of a similar size, because allocating and freeing a
+// device's memory may stall all of its streams.
 //
 // Thread-compatible.
 class BlockPool {
  public:
-  // `device` is its name for messages. `await_streams` waits until no work is
-  // under way. None may be under way either when the pool is destroyed.
+  // `device` is the device's name for messages. `await_streams` waits until no
+  // work is under way on the device. No work may be under way when the pool is
+  // destroyed.
   BlockPool(DeviceRuntime* runtime, std::string device,
             std::function<absl::Status()> await_streams);
   ~BlockPool();
@@ -46,18 +48,19 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Returns a block of at least `size` values, which is above 0, and of at most
-  // about twice as many. Frees all blocks that are not taken if that is needed
-  // to make room. Errors: RESOURCE_EXHAUSTED, saying how much was asked for and
-  // how much is free; those of `await_streams`.
+  // Returns a block of at least `size` values, which must be above 0, and of at
+  // most about twice as many. If there is no room for the block, first frees
+  // all blocks that are not taken. Errors: RESOURCE_EXHAUSTED, saying how much
+  // was asked for and how much is free; those of `await_streams`.
   absl::StatusOr<Block*> Take(int64_t size);
-  // Gives back a block that was taken, named by its first value.
+  // Gives back a block that was taken; `device` is its Block::device.
   void GiveBack(float* device);
 
-  // Makes `block->pinned`. Errors: RESOURCE_EXHAUSTED.
+  // Allocates `block->pinned`, unless it is allocated already. Errors:
+  // RESOURCE_EXHAUSTED.
   absl::Status Pin(Block* block);
 
-  // The taken block that holds this value; null if there is none.
+  // Returns the taken block that contains this address; null if there is none.
   Block* Find(const float* value);
 
  private:

@@ -11,15 +11,16 @@ namespace holdfast {
 
 enum class Activation { kRelu, kTanh, kSigmoid };
 
-// Targets in the device's memory; null in place of an empty span.
+// The same as Targets, but in the device's memory. A pointer is null if the
+// span of Targets is empty.
 struct DeviceTargets {
   const int32_t* labels = nullptr;
   const float* values = nullptr;
   const float* weights = nullptr;
 };
 
-// The results of a loss in the device's memory, as in LossSums. Those that the
-// loss does not have are undefined.
+// The results of a loss in the device's memory, as in LossSums. Results that
+// LossSums would lack are undefined.
 struct DeviceLossSums {
   double loss;
   double correct;
@@ -27,13 +28,13 @@ struct DeviceLossSums {
   double squared_error;
 };
 
-// The arithmetic of a device: the operations of Backend, by the same formulas
-// and rules, each enqueued on the stream kCompute. All matrices are in the
-// device's memory, as are labels and positions.
+// The arithmetic of a device: the operations of Backend, with the same formulas
+// and rules. Each is enqueued on the stream kCompute. All matrices, labels and
+// positions are in the device's memory.
 //
-// An operation may need a workspace. The matching *Workspace() returns the
-// size, in values, that is enough for any operation of its kind, and
-// `workspace` must have room for as many. It is aligned to 256 bytes.
+// An operation may need a workspace. The matching *Workspace() returns a size,
+// in float32 values, that is enough for any operation of its kind; `workspace`
+// must have room for that many values, and must be aligned to 256 bytes.
 //
 // Errors: INTERNAL when an operation could not be enqueued.
 class DeviceMath {
@@ -41,18 +42,18 @@ class DeviceMath {
   virtual ~DeviceMath() = default;
 
   virtual absl::Status Custom(CustomOperation operation) = 0;
-  // For a product of factors like a and b.
+  // Returns the workspace for a product of factors with the shapes of a and b.
   virtual int64_t ProductWorkspace(ConstMatrix a, ConstMatrix b) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
                               ConstMatrix b, bool add, Matrix c,
                               float* workspace) = 0;
-  // The size of a rounded copy (ConstMatrix::rounded) of `size` values, in
-  // values of float32; 0 if the device does not make rounded copies.
+  // Returns the size of a rounded copy (ConstMatrix::rounded) of `size` values,
+  // in float32 values; 0 if the device does not make rounded copies.
   virtual int64_t RoundedCopy(int64_t size) = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
-  // For all operations that sum over the rows or columns of a matrix, including
-  // the losses.
+  // Returns the workspace for any operation that sums over the rows or columns
+  // of a matrix of this shape, including the losses.
   virtual int64_t SumWorkspace(int64_t rows, int64_t cols) = 0;
   virtual absl::Status SumRows(ConstMatrix x, Matrix sums,
                                float* workspace) = 0;
@@ -68,8 +69,8 @@ class DeviceMath {
   virtual absl::Status Scale(float factor, ConstMatrix x, Matrix y) = 0;
   virtual absl::Status AddScaled(float factor, ConstMatrix x, Matrix y) = 0;
 
-  // For a convolution over so many images. Bounded, unless a single image is
-  // very large.
+  // Returns the workspace for a convolution over `images` images. It does not
+  // grow with `images` beyond a bound, unless a single image is very large.
   virtual int64_t ConvolutionWorkspace(const Convolution& convolution,
                                        int64_t images) = 0;
   virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
@@ -85,7 +86,7 @@ class DeviceMath {
 
   virtual absl::Status MaxPool(const Window& window, ConstMatrix x,
                                Matrix y) = 0;
-  // For a MaxPoolGradient over so many images.
+  // Returns the workspace for a MaxPoolGradient over `images` images.
   virtual int64_t MaxPoolGradientWorkspace(const Window& window,
                                            int64_t images) = 0;
   virtual absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
@@ -113,7 +114,7 @@ class DeviceMath {
                                              Matrix doffset, Matrix dx,
                                              float* workspace) = 0;
 
-  // The arrays that `bags` points to are in the device's memory, too.
+  // The arrays that `bags` points to are also in the device's memory.
   virtual absl::Status SumBags(const DeviceBags& bags, ConstMatrix rows,
                                Matrix y) = 0;
   virtual absl::Status SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
@@ -132,7 +133,7 @@ class DeviceMath {
   virtual absl::Status AddColumns(ConstMatrix x, int64_t from, int64_t count,
                                   Matrix y, int64_t to) = 0;
 
-  // No gradient is computed if `gradient` has no data.
+  // Computes no gradient if `gradient` has no data.
   virtual absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) = 0;

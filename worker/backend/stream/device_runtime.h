@@ -12,20 +12,21 @@
 namespace holdfast {
 
 // A device's streams. The work of one stream is done in the order in which it
-// was enqueued; the work of two streams in any order, or concurrently, unless
-// one waits for an event of the other.
+// was enqueued. The work of two streams is done in any order, or concurrently,
+// unless one stream waits for an event of the other.
 enum class StreamId { kCompute = 0, kCopyIn = 1, kCopyOut = 2 };
 inline constexpr int kNumStreams = 3;
 
 // A device as StreamBackend sees it: streams, events, memory and copies, but no
-// arithmetic. Calls that enqueue return at once; an error of the work itself
-// may be returned by any later call.
+// arithmetic. Calls that enqueue work return at once; an error of the work
+// itself may be returned by any later call.
 //
 // Thread-compatible; usable from any thread that has called BindThread.
 // BindThread, and the functions for host memory, are thread-safe.
 class DeviceRuntime {
  public:
-  // A place in a stream that others can wait for. Lives as long as the runtime.
+  // A point in the work of a stream, for which the host and other streams can
+  // wait (Record). An event lives as long as the runtime.
   using Event = int;
 
   struct Memory {
@@ -39,16 +40,18 @@ class DeviceRuntime {
   virtual absl::Status BindThread() = 0;
 
   virtual absl::StatusOr<Event> CreateEvent() = 0;
-  // An event that also records when it happened, which takes the device some
-  // time.
+  // Creates an event that also records the time at which it happens, which
+  // takes the device some time.
   virtual absl::StatusOr<Event> CreateTimedEvent() = 0;
-  // Makes `event` stand for all work that was enqueued on `stream` before.
+  // Makes `event` stand for all work that was enqueued on `stream` before this
+  // call.
   virtual absl::Status Record(Event event, StreamId stream) = 0;
-  // Work that is enqueued on `stream` after this call begins only when the work
-  // that `event` stands for at the time of the call is done.
+  // Makes all work that is enqueued on `stream` after this call wait until the
+  // work that `event` stands for now is done.
   virtual absl::Status Wait(StreamId stream, Event event) = 0;
-  // The same for an event of another runtime of the same kind: its ForPeers
-  // returns what peers need to know of the event, and the device that it is on.
+  // WaitForPeer is the same for an event of a peer, another runtime of the same
+  // kind. The peer's ForPeers returns what this runtime needs to know about the
+  // event: a handle, and the device that the event is on.
   struct PeerEvent {
     const void* event = nullptr;
     int device = 0;
@@ -57,16 +60,17 @@ class DeviceRuntime {
   virtual absl::Status WaitForPeer(StreamId stream, const PeerEvent& event) = 0;
   // Whether the work that `event` stands for is done.
   virtual absl::StatusOr<bool> Query(Event event) = 0;
-  // Waits, on the host, until that work is done.
+  // Makes the host wait until the work that `event` stands for is done.
   virtual absl::Status Synchronize(Event event) = 0;
-  // The time from event `begin` to event `end` by the device's clock. Both must
-  // be timed events, and must have happened.
+  // Returns the time from `begin` to `end` by the device's clock. Both must be
+  // timed events, and must have happened.
   virtual absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) = 0;
 
   // Allocates device memory for `size` values, aligned to 256 bytes.
-  // Errors: RESOURCE_EXHAUSTED when the device has not enough left.
+  // Errors: RESOURCE_EXHAUSTED when the device does not have enough memory
+  // left.
   virtual absl::StatusOr<float*> Allocate(int64_t size) = 0;
-  // No enqueued work may still use the memory.
+  // Frees device memory, which no enqueued work may still use.
   virtual void Free(float* memory) = 0;
   virtual Memory GetMemory() = 0;
 
@@ -74,8 +78,9 @@ class DeviceRuntime {
   // does other work. Errors: RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<float*> AllocatePinned(int64_t size) = 0;
   virtual void FreePinned(float* memory) = 0;
-  // Pins whole pages of existing host memory for copies to devices; they may be
-  // mapped read-only. Errors: the device's; nothing has changed then.
+  // Pins existing host memory, which consists of whole pages, for copies to
+  // devices. The pages may be mapped read-only. Errors: the device's; the
+  // memory is then not pinned.
   virtual absl::Status RegisterPinned(const void* memory, size_t bytes) = 0;
   // Undoes the RegisterPinned for memory that begins at `memory`.
   virtual void UnregisterPinned(const void* memory) = 0;

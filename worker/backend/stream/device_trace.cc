@@ -10,11 +10,13 @@
 namespace holdfast {
 namespace {
 
-// In this time a good quartz drifts by 20 microseconds, and the device's
-// float32 milliseconds still resolve 0.1 microseconds.
+// How often the anchor is renewed. In this time a good quartz drifts by 20
+// microseconds, and the device's times, which are milliseconds in float32,
+// still resolve 0.1 microseconds.
 constexpr absl::Duration kAnchorEvery = absl::Seconds(1);
 
-// The try in which the host was quickest counts.
+// The number of times that SetAnchor tries. The try in which the host was
+// quickest counts.
 constexpr int kTries = 3;
 
 // The maximum number of a stream's spans that wait for Collect; beyond it, the

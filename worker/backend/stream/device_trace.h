@@ -17,31 +17,32 @@
 
 namespace holdfast {
 
-// Records what a device's streams do, timed by the device's own clock, as spans
-// on the host's timeline: one track for each stream, whose spans do not
+// Records the work of a device's streams, timed by the device's own clock, as
+// spans on the host's timeline. Each stream has a track, whose spans do not
 // overlap.
 //
-// The clocks are aligned at an anchor: an event that the host waits for while
-// the device is idle. It is renewed from time to time, because the clocks drift
-// apart. They agree within the time that the host takes to notice an event,
+// The two clocks are aligned at an anchor: an event for which the host waits
+// while the device is idle, so that the time of the event is known by both. The
+// anchor is renewed from time to time, because the clocks drift apart. The
+// alignment is as exact as the time that the host takes to notice an event,
 // some 10 microseconds.
 //
 // Thread-compatible.
 class DeviceTrace {
  public:
-  // `runtime` and `tracer` must outlive it. `device` is the device's name, such
-  // as "cuda:0".
+  // `runtime` and `tracer` must outlive the trace. `device` is the device's
+  // name, such as "cuda:0".
   DeviceTrace(DeviceRuntime* runtime, Tracer* tracer,
               const std::string& device);
 
-  // The work that is enqueued on `stream` from Begin to End becomes a span.
-  // `bytes` is the size of a copy. `name` must outlive the trace. Errors: the
-  // runtime's.
+  // Begin and End enclose work that is enqueued on `stream`, which becomes one
+  // span. `bytes` is the size of a copy, and unused for other work. `name` must
+  // outlive the trace. Errors: the runtime's.
   absl::Status Begin(StreamId stream);
   absl::Status End(StreamId stream, const char* name, int64_t bytes);
 
-  // Gives the tracer the spans that have ended. Must be called when the device
-  // is idle. Errors: the runtime's.
+  // Passes the spans that have ended to the tracer. Must be called when the
+  // device is idle. Errors: the runtime's.
   absl::Status Collect();
 
  private:
@@ -55,10 +56,10 @@ class DeviceTrace {
   };
   struct Stream {
     Tracer::Track track;
-    // The beginning of the span that is open.
+    // The event at the beginning of the span between Begin and End.
     Event begin = 0;
     std::deque<Pending> pending;
-    // The end of the last span.
+    // When the last span that was passed to the tracer ended.
     absl::Time end = absl::InfinitePast();
   };
   struct Anchor {
@@ -67,10 +68,11 @@ class DeviceTrace {
   };
 
   absl::StatusOr<Event> RecordOn(StreamId stream);
-  // The time of an event that has happened, on the host's timeline.
+  // Returns when `event`, which must have happened, happened on the host's
+  // timeline.
   absl::StatusOr<absl::Time> TimeOf(Event event);
   absl::Status SetAnchor();
-  // Gives the tracer a stream's spans that have ended.
+  // Passes the stream's spans that have ended to the tracer.
   absl::Status CollectFrom(Stream* stream);
 
   DeviceRuntime* const runtime_;

@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-// The workspace, in values, of every operation that has one.
+// The size of the workspace of every operation that has one, in float32 values.
 constexpr int64_t kWorkspace = 100;
 
 absl::StatusOr<LossSums> Compute(const LossFunction& loss, Backend* backend,
@@ -68,7 +68,8 @@ absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
 }
 
 absl::Status HostMath::Custom(CustomOperation operation) {
-  // An error can no longer be returned by then.
+  // When this work is done, the call that enqueued it has returned, so an error
+  // cannot be returned.
   return Enqueue([operation = std::move(operation)](Backend*) {
     operation(std::nullopt).IgnoreError();
   });

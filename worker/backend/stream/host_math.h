@@ -12,14 +12,15 @@
 
 namespace holdfast {
 
-// Runs the arithmetic of another backend, whose memory is the host's, as work
-// of a HostRuntime: for tests, whose results are then bit for bit those of the
-// other backend. Overwrites workspaces.
+// The arithmetic of a fake device: each operation is work of a HostRuntime that
+// calls another backend, whose memory must be the host's. So tests can expect
+// the same bits from the fake device as from the other backend. Overwrites each
+// workspace, so that tests notice if other data are kept there.
 //
 // Thread-compatible.
 class HostMath final : public DeviceMath {
  public:
-  // Both must outlive it.
+  // `runtime` and `backend` must outlive this object.
   HostMath(HostRuntime* runtime, Backend* backend)
       : runtime_(runtime), backend_(backend) {}
 
@@ -100,7 +101,7 @@ class HostMath final : public DeviceMath {
                     DeviceLossSums* sums, float* workspace) override;
 
  private:
-  // Enqueues work(backend), after overwriting the workspace.
+  // Enqueues a call of work(backend_) that first overwrites the workspace.
   absl::Status Enqueue(std::function<void(Backend*)> work,
                        float* workspace = nullptr);
 

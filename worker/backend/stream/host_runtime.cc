@@ -20,7 +20,7 @@ HostRuntime::HostRuntime(const Options& options)
       random_(options.seed),
       machine_(options.machine != nullptr ? options.machine
                                           : std::make_shared<Machine>()) {
-  // From no work before the host waits, to some work in every call.
+  // From 0, no work before the host waits, to 8, some work in every call.
   constexpr uint32_t kEagerness[] = {0, 1, 4, 8};
   eagerness_ = options.lazy ? 0 : kEagerness[random_() % 4];
   for (Stream& stream : streams_) stream.priority = random_() % 1024;

@@ -23,33 +23,34 @@
 namespace holdfast {
 
 // A fake device on the host, for tests of how a device's work is ordered: its
-// streams are queues, and a scheduler seeded with `seed` does their work in any
-// order that streams, events and waits allow, at any time from when it is
-// enqueued until a wait of the host forces it. The same seed gives the same
-// order.
+// streams are queues, and a scheduler does their work in a random order that
+// streams, events and waits allow. Work is done at any time after it was
+// enqueued, but before a wait of the host for it ends. The same `seed` gives
+// the same order.
 //
 // An ordering error shows in the results:
 //
 //  - memory is filled with NaN when it is allocated, and when it is freed;
-//  - a copy reads its source when the copy is done, and its target is NaN for
-//    some time before that.
+//  - a copy reads its source only when the scheduler does the copy, and the
+//    copy's target is NaN for some time before that.
 //
 // Devices of one Machine can wait for each other's events and copy from each
-// other's memory, and the scheduler does the work of all.
+// other's memory, and the scheduler does the work of all these devices.
 //
-// By the machine's clock each item of a stream, including a wait, takes a
-// microsecond, and no time passes between items.
+// The machine has a clock of its own: each item of a stream, including a wait,
+// takes one microsecond, and no time passes between items.
 //
 // Thread-compatible; each device of a machine may be used by a different
 // thread.
 class HostRuntime final : public DeviceRuntime {
  public:
-  // The devices of a machine. `mutex` guards the members, and the devices'
-  // state.
+  // The devices that can reach each other. `mutex` guards the members, and the
+  // state of the devices.
   struct Machine {
     absl::Mutex mutex;
     std::vector<HostRuntime*> devices;
-    // The number of items done.
+    // The number of items that have been done, which is the time in
+    // microseconds.
     int64_t time = 0;
     // The end of each range of pinned memory, allocated or registered, keyed by
     // its first byte.
@@ -58,40 +59,40 @@ class HostRuntime final : public DeviceRuntime {
 
   struct Options {
     uint64_t seed = 0;
-    // Null: the device has a machine of its own.
+    // The machine that the device belongs to. Null: a machine of its own.
     std::shared_ptr<Machine> machine;
-    // The size of the device's memory. Default: no limit that a test would
-    // reach.
+    // The size of the device's memory. By default so large that no test reaches
+    // it.
     int64_t total_bytes = int64_t{1} << 40;
-    // Lets tests see that a wait is needed: waits of the first stream for
-    // events of the second do nothing.
+    // Waits of the first stream for events of the second do nothing, so that
+    // tests can see that these waits are needed.
     std::optional<std::pair<StreamId, StreamId>> ignored_wait;
-    // Waits for events of other devices do nothing.
+    // Whether waits for events of other devices do nothing.
     bool ignored_peer_wait = false;
-    // The host does not wait for this stream.
+    // The stream for which Synchronize does not wait. Absent: it waits for all.
     std::optional<StreamId> ignored_synchronize;
-    // Only work that the host waits for is done.
+    // Whether work is done only when the host waits for it.
     bool lazy = false;
-    // Host memory can be allocated, but not registered.
+    // Whether RegisterPinned fails.
     bool refuses_registration = false;
-    // Set, if not null, when something was done that a device does not
-    // tolerate: device memory was freed while there is work to do; host memory
-    // that is yet to be copied was freed or unregistered; a copy reads memory
-    // that is not pinned, or crosses the end of a pinned range.
+    // If not null, `*misuse` is set to an error when the user does what a
+    // device does not tolerate: frees device memory while there is work to do;
+    // frees or unregisters host memory that is yet to be copied; or copies
+    // memory that is not pinned, or across the end of a pinned range.
     absl::Status* misuse = nullptr;
   };
 
   explicit HostRuntime(const Options& options);
   ~HostRuntime() override;
 
-  // Enqueues `work` on `stream`. It must not enqueue work itself.
+  // Enqueues `work`, which must not enqueue work itself, on `stream`.
   void Enqueue(StreamId stream, std::function<void()> work);
 
   // The number of allocations of device memory so far.
   int64_t allocations() const { return allocations_; }
   // Whether all the work of `stream` has been done.
   bool IsIdle(StreamId stream);
-  // From here on calls fail with this error, as they do on a broken device.
+  // Makes all later calls fail with `status`, as they do on a broken device.
   void FailWith(absl::Status status);
 
   absl::Status BindThread() override;
@@ -117,34 +118,36 @@ class HostRuntime final : public DeviceRuntime {
                             float* device) override;
 
  private:
-  // A place in a stream, after this number of items.
+  // A point in a stream: the end of its first `items` items.
   struct Place {
     HostRuntime* device = nullptr;
     StreamId stream = StreamId::kCompute;
     int64_t items = 0;
-    // When an event was recorded there.
+    // The machine's time at which an event was recorded at this point.
     int64_t recorded = 0;
   };
   struct Item {
     // Null: the item is only a wait.
     std::function<void()> work;
-    // The item must not be done before this place is reached.
+    // The point that must be reached before the item is done. Absent: the item
+    // waits for nothing.
     std::optional<Place> after;
-    // The values that a copy reads.
+    // The values that the item reads, if it is a copy.
     absl::Span<const float> source;
   };
   struct Stream {
     int64_t done = 0;
-    // When each item was done, indexed by item.
+    // The machine's time at which each item was done, indexed by item.
     std::vector<int64_t> times;
     std::deque<Item> queue;
-    // The runnable stream with the highest priority is next.
+    // The scheduler takes the next item from the stream with the highest
+    // priority among those that can proceed.
     uint32_t priority = 0;
   };
   struct Allocation {
     std::vector<float> memory;
     float* first = nullptr;
-    // The size in device memory; 0 for host memory.
+    // The size in bytes if this is device memory; 0 if it is host memory.
     int64_t bytes = 0;
     // Whether it is pinned host memory that has not been freed.
     bool pinned = false;
@@ -160,34 +163,38 @@ class HostRuntime final : public DeviceRuntime {
   float* Make(int64_t size, int64_t device_bytes);
   void Misused(absl::string_view what);
   bool HasWork() const;
-  // Whether a device of the machine has yet to copy from this memory.
+  // Returns whether a device of the machine has yet to copy from this memory.
   bool IsRead(const void* begin, const void* end) const;
   // Frees the memory of an allocation.
   void Drop(float* memory);
   // Whether all values are in one pinned range, of any device of the machine.
   bool IsPinned(const float* host, int64_t size) const;
 
-  // Does some of the work, perhaps none.
+  // Does a random number of items, perhaps none.
   void Dawdle();
   // Does one item of any device. Returns false when no stream can proceed.
   bool Step();
-  // Does what must be done before `place`, and no more. Returns false when that
-  // is impossible.
+  // Does the items up to `place` and those that they wait for, and no others.
+  // Returns false if there are not enough items, because they have not been
+  // enqueued.
   static bool Reach(const Place& place);
   void DoNext(Stream* stream);
-  // The time of an event at `place`, which has happened.
+  // Returns the machine's time of an event at `place`, which must have
+  // happened.
   static int64_t TimeOf(const Place& place);
 
   const Options options_;
   std::mt19937_64 random_;
-  // How many of 8 calls do work. 0: none; work is done only when it is waited
-  // for.
+  // How many calls of 8, on average, do some of the enqueued work (Dawdle). 0:
+  // work is done only when the host waits for it.
   uint32_t eagerness_ = 0;
   const std::shared_ptr<Machine> machine_;
   std::array<Stream, kNumStreams> streams_;
-  // Indexed by event. Peers hold pointers to the elements.
+  // Indexed by event: the point at which it was last recorded. Peers hold
+  // pointers to the elements.
   std::deque<Place> events_;
-  // Includes freed memory, so that work which still uses it finds NaN there.
+  // All allocations so far, including freed ones, so that work which still uses
+  // freed memory finds NaN there.
   std::vector<Allocation> made_;
   int64_t device_bytes_ = 0;
   int64_t allocations_ = 0;

@@ -50,7 +50,7 @@ struct Device {
 
   struct Slot {
     DeviceBuffer buffer;
-    // The expected content of its memory.
+    // The expected content of the matrix's memory.
     std::vector<float> expected = std::vector<float>(kSize);
     std::vector<float> host;
     SharedMatrix shared;
@@ -140,7 +140,7 @@ class RandomProgram {
     Device::Slot& from = second_.slots[source];
     if (first_.slots[target].locked || from.locked) return;
     Check(second_.backend->Share(second_.On(source), &from.shared));
-    // The second continues meanwhile.
+    // The second device continues meanwhile.
     from.locked = true;
     if (random_() % 2 == 0) Operate(&second_);
     const auto fetched = first_.backend->Fetch(

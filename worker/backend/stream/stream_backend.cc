@@ -28,7 +28,7 @@ constexpr int64_t kLossSumsSize = sizeof(DeviceLossSums) / sizeof(float);
 // shares `ranges`.
 class PinnedMemory final : public HostMemory {
  public:
-  // The arguments must outlive it.
+  // The arguments must outlive the object.
   PinnedMemory(DeviceRuntime* runtime, PinnedRanges* ranges, std::string device)
       : runtime_(*runtime), ranges_(*ranges), device_(std::move(device)) {}
 
@@ -176,7 +176,8 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
   if (!status.ok() || size == 0) return status;
   HOLDFAST_ASSIGN_OR_RETURN(const auto found, BlockOf(buffer->View(1, 1).data));
   Block* const block = found;
-  // The sources that are copied directly from their memory: all or none.
+  // The ranges of the sources that are copied directly from pinned memory.
+  // Empty if some source is not pinned.
   absl::InlinedVector<Source, 8> direct;
   int64_t values = 0;
   for (const Source& source : sources) {
@@ -239,8 +240,8 @@ absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
     return copy_piece();
   });
   if (!status.ok()) return status;
-  // Marked before the next copy, so that operations on this one do not wait for
-  // the next.
+  // Marked before the next copy, so that operations that wait for this copy do
+  // not wait for the next.
   return in_.MarkHere();
 }
 
@@ -267,7 +268,8 @@ absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
   if (!memory.ok()) return memory.status();
   pinned_->Add(*memory, size * sizeof(float));
   return HostBuffer(*memory, [this](float* memory) {
-    // A copy may be under way. Errors have been returned before.
+    // A copy may be under way, which must end first. Errors have been returned
+    // before.
     runtime_->BindThread().IgnoreError();
     AwaitStreams().IgnoreError();
     pinned_->Remove(memory);

@@ -22,31 +22,33 @@
 
 namespace holdfast {
 
-// The backend on a device whose streams work while the host continues:
-// everything but the arithmetic. It tracks which stream touches which memory,
-// and derives from that what waits for what:
+// The backend on a device whose streams work while the host continues;
+// DeviceMath does its arithmetic. The backend tracks which stream touches which
+// memory, and derives from that which work must wait for which:
 //
 //   1. An operation waits for the copies into the memory that it reads or
-//      writes, and not for later copies: each copy is followed by an event. It
-//      does not wait for copies out of the memory that it writes: nothing may
-//      write there until those have arrived (StartDownload).
+//      writes, but not for later copies, because each copy is followed by an
+//      event. The operation does not wait for copies out of the memory that it
+//      writes: the caller must not write there until these have arrived
+//      (StartDownload).
 //   2. A copy to the device (Upload) waits for the operations on the memory
-//      that it writes. It reads pinned memory: if the values are elsewhere (not
-//      from AllocateHost or host_memory), the host first moves them to the
-//      block's pinned memory, once earlier copies to and from the device no
-//      longer use it.
+//      that it writes. The copy reads pinned memory. If the values are in other
+//      memory, that is not from AllocateHost or host_memory, the host first
+//      moves them to Block::pinned, once earlier copies to and from the device
+//      no longer use it.
 //   3. A copy to the host (StartDownload) waits for the operations on, and for
 //      the copies into, the memory that it reads.
-//   4. The host waits only for downloads, for losses, in step 2, and when it is
-//      told to (AwaitUploads).
-//   5. A shared matrix has an event after the operations on it and the copies
-//      into it. A copy from another device (Fetch), on the stream kCopyIn,
-//      waits for that event, and for the operations on the memory that it
-//      writes.
+//   4. The host waits only for downloads, for losses, for Block::pinned (2),
+//      and in AwaitUploads.
+//   5. A shared matrix (Share) has an event after the operations on it and the
+//      copies into it. A copy from another device (Fetch), on the stream
+//      kCopyIn, waits for the event of the matrix that it reads, and for the
+//      operations on the memory that it writes.
 //
-// Nothing waits for the whole device, except when it is out of memory, and on
-// destruction. So gradients are copied to the host during the backward pass,
-// and parameters to the device during the end of the previous step.
+// Nothing waits for the whole device, except when it is out of memory, and when
+// the backend is destroyed. So gradients are copied to the host during the
+// backward pass, and parameters to the device during the end of the previous
+// step.
 //
 // Thread-compatible.
 class StreamBackend final : public Backend {
@@ -170,22 +172,24 @@ class StreamBackend final : public Backend {
   // The matrices that an operation reads and writes.
   using Touched = std::initializer_list<ConstMatrix>;
 
-  // Prepares a call that uses the device; returns an earlier error, if any.
+  // Must begin each call that uses the device. Binds the thread to the device,
+  // and returns the error of an earlier call, if there was one.
   absl::Status Enter();
-  // Makes the operation that the caller enqueues next wait for what it must.
+  // Makes the operation that the caller enqueues next, which touches `touched`,
+  // wait for all that it must wait for.
   absl::Status Order(Touched touched);
-  // Orders and enqueues operation(workspace), which returns a status; its
-  // workspace has room for `workspace` values. In a trace it has the name of
-  // the calling function.
+  // Calls Order and then operation(workspace), which enqueues an operation and
+  // returns a status; its workspace has room for `workspace` values. `name` is
+  // the operation's name in a trace: that of the calling function.
   template <typename Operation>
   absl::Status Run(Touched touched, int64_t workspace, Operation operation,
                    const char* name = __builtin_FUNCTION());
-  // The same for operation(), without a workspace.
+  // The same for an operation() that needs no workspace.
   template <typename Operation>
   absl::Status Run(Touched touched, Operation operation,
                    const char* name = __builtin_FUNCTION());
-  // Calls operation(), which enqueues work; in a trace this is a span of
-  // `stream`.
+  // Calls operation(), which enqueues work on `stream`. In a trace, the work is
+  // a span named `name`; `bytes` is the size of a copy.
   template <typename Operation>
   absl::Status Traced(StreamId stream, const char* name, int64_t bytes,
                       Operation operation);
@@ -194,34 +198,37 @@ class StreamBackend final : public Backend {
   // Keeps an error for the next call that can return it.
   void Keep(absl::Status status);
 
-  // Errors: INTERNAL if the value is not in this backend's memory.
+  // Returns the block that contains this address. Errors: INTERNAL if the
+  // address is not in this backend's memory.
   absl::StatusOr<Block*> BlockOf(const float* value);
-  // The numbers of values in each of the consecutive pinned ranges that the
-  // values are in. Empty if some values are not pinned.
+  // Divides the `size` values from `host` on at the ends of pinned ranges, and
+  // returns the number of values in each. Empty if some values are not pinned.
   std::vector<int64_t> PinnedSizes(const float* host, int64_t size) const;
-  // Values on the host, and the offset in a buffer that they go to.
+  // Values in host memory, and the offset in a buffer to which they are copied,
+  // in values.
   struct Source {
     const void* host = nullptr;
     int64_t size = 0;
     int64_t offset = 0;
   };
-  // Copies the sources, which are in ascending order of their offsets, into the
-  // first `size` values of `buffer`, which it reserves. Values between them are
+  // Reserves `size` values in `buffer` and copies the sources, which are in
+  // ascending order of their offsets, into them. Values between the sources are
   // undefined.
   absl::Status CopyIn(absl::Span<const Source> sources, int64_t size,
                       DeviceBuffer* buffer);
-  // The same for one source.
+  // Does the same for one source, at offset 0.
   absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer) {
     return CopyIn({{host, size}}, size, buffer);
   }
-  // The same into memory of this backend's own, which stays valid for the next
-  // operation. `bytes` must be a multiple of 4.
+  // Copies `bytes` bytes, a multiple of 4, from the host into memory of the
+  // backend's own, which stays valid for the next operation.
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
 
   absl::StatusOr<LossSums> Loss(const LossFunction& loss, ConstMatrix outputs,
                                 const Targets& targets, Matrix* gradient);
   absl::Status AwaitStreams();
-  // Collects the spans of what the device has done, if there is a trace.
+  // Passes the spans of the work that the device has done to the tracer, if
+  // there is one.
   absl::Status CollectTrace();
 
   const Options options_;
@@ -233,17 +240,18 @@ class StreamBackend final : public Backend {
   BlockPool pool_;
   // Null without a tracer.
   std::unique_ptr<DeviceTrace> trace_;
-  // Contains the memory of AllocateHost and host_memory(), and that of other
-  // backends that share it.
+  // The ranges from AllocateHost and host_memory(), and those of the other
+  // backends that share this object.
   const std::shared_ptr<PinnedRanges> pinned_;
   const std::unique_ptr<HostMemory> host_memory_;
-  // The first error; it has broken the device's state.
+  // The first error, after which the device's state is unknown. OK: there was
+  // none.
   absl::Status error_;
 
   DeviceBuffer workspace_;
   DeviceBuffer loss_sums_;
-  // Labels and positions take these in turn, so that the host seldom waits for
-  // the previous copy.
+  // Memory for labels and positions (CopySmall), used in turn, so that the host
+  // seldom waits for the previous copy.
   std::array<DeviceBuffer, 8> small_;
   size_t next_small_ = 0;
 };

@@ -171,7 +171,7 @@ class RandomProgram {
           return;
         }
         case 2:
-          // Given back; the memory may get another user.
+          // The buffer is given back, so its memory may get another user.
           slot.download.reset();
           slot.buffer = DeviceBuffer();
           Check(backend_->Reserve(kSize, &slot.buffer));
@@ -245,7 +245,7 @@ TEST(StreamBackendTest, EveryOrderGivesTheSameBits) {
   }
 }
 
-// Whether the program above goes wrong for some seed.
+// Returns whether the results of the program above are wrong for some seed.
 bool GoesWrong(HostRuntime::Options options,
                RandomProgram::Host host = RandomProgram::Host::kAny) {
   for (options.seed = 0; options.seed < kSeeds; ++options.seed) {
@@ -308,7 +308,7 @@ TEST(StreamBackendTest, UploadsBeginInPinnedMemory) {
   const std::vector<float> other(4, 1.0f);
   const auto x = backend->Upload(other, 2, 2, &staging);
   ASSERT_TRUE(x.ok());
-  // Freeing it waits for copies that may read it.
+  // Freeing the memory waits for copies that may read it.
   ASSERT_TRUE(backend->Upload({host->get(), 4}, 2, 2, &staging).ok());
   host->reset();
   EXPECT_EQ(device.misuse, absl::OkStatus());
@@ -431,8 +431,9 @@ TEST(StreamBackendTest, ADownloadDoesNotWaitForWhatComesAfter) {
   EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
 }
 
-// Nor does a copy to the device: it waits for the last operation that uses its
-// target, if there is an event after that.
+// A copy to the device does not wait for later operations either: it waits for
+// the last operation that uses its target, if there is an event after this
+// operation.
 TEST(StreamBackendTest, AnUploadDoesNotWaitForOtherMatrices) {
   HostDevice device({.lazy = true});
   Backend* const backend = device.backend.get();
@@ -454,7 +455,8 @@ TEST(StreamBackendTest, AnUploadDoesNotWaitForOtherMatrices) {
   EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
 }
 
-// So the first layer computes while the parameters of the others are copied.
+// Because of this the first layer computes while the parameters of the other
+// layers are copied.
 TEST(StreamBackendTest, AnOperationDoesNotWaitForLaterUploads) {
   for (const bool pinned : {false, true}) {
     SCOPED_TRACE(pinned);
@@ -595,8 +597,8 @@ TEST(StreamBackendTest, RefusesMemoryOfOthers) {
                         "memory"));
 }
 
-// An upload, two operations and a download, traced. The spans of the file, and
-// whether the result is right.
+// The trace of an upload, two operations and a download: the spans of its file,
+// and whether the result was right.
 struct TracedRun {
   explicit TracedRun(const HostRuntime::Options& options) {
     HostDevice device(options);

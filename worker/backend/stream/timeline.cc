@@ -39,8 +39,8 @@ absl::StatusOr<Timeline::Mark> Timeline::MarkFor(uint64_t item) {
       marks_.begin(), marks_.end(), item,
       [](const Mark& mark, uint64_t item) { return mark.item < item; });
   if (found != marks_.end()) return *found;
-  // Only here does the number of marks grow, and the oldest may have been done
-  // for long.
+  // The number of marks grows only here, so this is where those of work that
+  // has long been done are removed.
   while (!marks_.empty()) {
     HOLDFAST_ASSIGN_OR_RETURN(const auto done,
                               runtime_->Query(marks_.front().event));

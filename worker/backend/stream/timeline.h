@@ -13,21 +13,21 @@
 
 namespace holdfast {
 
-// The work of one stream, in numbered items: item 1 was enqueued first. Waiters
-// name the item that they wait for, and events are recorded only when there is
-// a waiter, or when MarkHere announces one.
+// Numbers the items of work of one stream, from 1, in the order in which they
+// are enqueued. A caller waits for an item by its number. Events are recorded
+// only when a caller waits, or when MarkHere says that one will.
 //
 // Thread-compatible.
 class Timeline {
  public:
-  // `runtime` must outlive it.
+  // `runtime` must outlive the timeline.
   Timeline(DeviceRuntime* runtime, StreamId stream)
       : runtime_(runtime), stream_(stream) {}
 
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // The number of the item that the caller enqueues next.
+  // Returns the number of the item that the caller enqueues next.
   uint64_t Next() { return ++last_; }
   uint64_t last() const { return last_; }
 
@@ -35,11 +35,12 @@ class Timeline {
   // does not wait for what is enqueued after this call. Errors: the runtime's.
   absl::Status MarkHere();
 
-  // Makes later work of `waiter`, another stream, wait until `item` is done.
+  // Makes all work that is enqueued on `waiter`, another stream, after this
+  // call wait until `item` is done.
   absl::Status LetWait(StreamId waiter, uint64_t item);
-  // Whether `item` is done; if so, all items before it are done too.
+  // Returns whether `item` is done; if so, all items before it are done too.
   absl::StatusOr<bool> IsDone(uint64_t item);
-  // Waits on the host until `item` is done.
+  // Makes the host wait until `item` is done.
   absl::Status Await(uint64_t item);
 
  private:
@@ -48,11 +49,11 @@ class Timeline {
     DeviceRuntime::Event event;
   };
 
-  // The first mark at or after `item`; made if there is none. Valid until
-  // another mark is made or passed.
+  // Returns the first mark at or after `item`, and makes one if there is none.
+  // The mark is valid until another is made or passed.
   absl::StatusOr<Mark> MarkFor(uint64_t item);
-  // Notes that all items up to the mark at `item` are done; the mark's event,
-  // and those before it, can be reused.
+  // Notes that all items up to the mark at `item` are done, so that the events
+  // of this mark and of those before it can be reused.
   void Pass(uint64_t item);
 
   DeviceRuntime* const runtime_;
@@ -62,7 +63,8 @@ class Timeline {
   uint64_t done_ = 0;
   // The last item that each stream has waited for, indexed by stream.
   std::array<uint64_t, kNumStreams> waited_ = {};
-  // In order; each is after items that are not known to be done.
+  // The events that were recorded and not yet passed, each with the last item
+  // before it, in ascending order.
   std::deque<Mark> marks_;
   std::vector<DeviceRuntime::Event> spare_events_;
 };

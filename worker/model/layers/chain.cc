@@ -28,7 +28,7 @@ absl::Status CheckDistinct(const std::vector<std::string>& names,
   return absl::OkStatus();
 }
 
-// The key for the randomness of the layer at this place.
+// Returns the key from which the randomness of the layer at `place` follows.
 uint64_t KeyOfLayer(uint64_t key, uint32_t layer) {
   // Keeps these keys apart from other uses of Philox under one seed ("laye").
   constexpr uint32_t kPurpose = 0x6c617965;

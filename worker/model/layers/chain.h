@@ -15,16 +15,17 @@
 
 namespace holdfast {
 
-// A sequence of layers, each of which takes the output of the one before it;
-// without layers, the identity. Its variables are those of all layers, in
-// order.
+// A sequence of layers, each of which takes the output of the one before it. A
+// chain without layers is the identity. The chain's variables are those of all
+// its layers, in order.
 //
 // Thread-compatible. Allocates no memory of its own in a pass.
 class Chain {
  public:
-  // Creates `layers` for examples of `input_shape`, with `prefix` before their
-  // names. A layer's randomness follows from `key` and its place; the first
-  // layer's place is `first_place`. `backend` must outlive the chain.
+  // Creates `layers` for examples of `input_shape`, with `prefix` before the
+  // layers' names. A layer's randomness follows from `key` and the layer's
+  // place, a number that counts up from `first_place`. `backend` must outlive
+  // the chain.
   // Errors: INVALID_ARGUMENT, with the layer's name, when two have the same
   // name; those of CreateLayer.
   static absl::StatusOr<std::unique_ptr<Chain>> Create(
@@ -34,14 +35,14 @@ class Chain {
 
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
-  // The name of the last layer; empty without layers.
+  // The name of the last layer; empty if there are no layers.
   std::string last_name() const { return names_.empty() ? "" : names_.back(); }
 
-  // Layer::TakesAddend of the last layer; false without layers.
+  // Layer::TakesAddend of the last layer; false if there are no layers.
   bool TakesAddend() const;
-  // Whether Backward() leaves dy as it is.
+  // Whether Backward() does not overwrite dy.
   bool KeepsGradient() const { return layers_.empty() || TakesAddend(); }
-  // Layer::AddsGradient of the first layer.
+  // Layer::AddsGradient of the first layer; false if there are no layers.
   bool AddsGradient() const {
     return !layers_.empty() && layers_[0]->AddsGradient();
   }
@@ -69,10 +70,10 @@ class Chain {
   std::vector<std::string> names_;
   // The index of each layer's first variable.
   std::vector<int> first_variable_;
-  // The first layer with variables, where the backward pass may end; the number
-  // of layers if none has any.
+  // The index of the first layer with variables, at which the backward pass may
+  // end; the number of layers if no layer has variables.
   int first_trained_layer_ = 0;
-  // For each layer, whether it is a relu that the layer before it applies.
+  // Indexed by layer: whether it is a relu that the layer before it applies.
   std::vector<bool> absorbed_;
   // In the pass under way, values_[i] is the input of layer i, and values_[i +
   // 1] its output.

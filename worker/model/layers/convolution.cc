@@ -89,12 +89,12 @@ class Conv2d final : public Layer {
 
   bool HasBias() const { return variables().size() > kBias; }
 
-  // The kernel, whose first dimension is its height alone, in the backend's
-  // shape.
+  // Returns the kernel, a matrix whose first dimension is its height alone, in
+  // the shape that the backend takes.
   ConstMatrix AsMatrix(ConstMatrix kernel) const {
     return {kernel.data, convolution_.kernel_rows(), convolution_.filters};
   }
-  // Images with one row per position.
+  // Returns images as a matrix with one row per position.
   Matrix ByPlace(Matrix y) const {
     return {y.data, y.rows * convolution_.window.output_places(),
             convolution_.filters, y.rounded, y.rounded_alone};

@@ -15,10 +15,10 @@
 namespace holdfast {
 
 // Creates the layer that `config` describes, named `name`, for examples of
-// `input_shape`. Its randomness follows from `key`, which no other layer has.
-// `backend` must outlive it.
-// Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
-// examples, or its config is invalid.
+// `input_shape`. The layer's randomness follows from `key`, which no other
+// layer has. `backend` must outlive the layer.
+// Errors: INVALID_ARGUMENT, with the layer's name, when the layer cannot take
+// examples of this shape, or `config` is invalid.
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
     const proto::Layer& config, const std::string& name,
     absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);

@@ -10,8 +10,8 @@
 namespace holdfast {
 namespace {
 
-// As matrices, tensors have all but their first dimension combined already:
-// only the meaning of the columns to later layers changes.
+// A matrix already combines all dimensions of a tensor but the first, so
+// nothing is computed: only what later layers take the columns for changes.
 class ReshapeLayer final : public Layer {
  public:
   ReshapeLayer(Backend* backend, std::vector<int64_t> shape)

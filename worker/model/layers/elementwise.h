@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Layers whose elements stay in place.
+// Layers whose output elements have the same order as their input elements.
 #ifndef HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
 #define HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
 
@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-// For examples of `size` elements.
+// Creates a layer for examples of `size` elements.
 std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend);
 
 // Errors: those of CreateLayer (create.h).

@@ -19,29 +19,32 @@ struct ImageShape {
   int64_t channels = 0;
 };
 
-// Interprets `shape` as an image's: [height, width, channels], or [height,
-// width] with one channel. `kind` is the layer's kind, for messages.
-// Errors: INVALID_ARGUMENT, with the layer's name, when it is neither.
+// Interprets `shape` as the shape of an image: [height, width, channels], or
+// [height, width] with one channel. `kind` is the layer's kind, for messages.
+// Errors: INVALID_ARGUMENT, with the layer's name, when `shape` is neither.
 absl::StatusOr<ImageShape> ImageShapeOf(absl::Span<const int64_t> shape,
                                         const char* kind,
                                         const std::string& name);
 
-// One or two numbers in a job file: height and width.
+// A height and a width, which a job file gives as one number for both or as two
+// numbers.
 struct Extent {
   int64_t height = 1;
   int64_t width = 1;
 };
 
-// The numbers of `field`, or `otherwise` if there are none.
-// Errors: INVALID_ARGUMENT, with layer and field, when there are more than two,
-// or one is 0.
+// Returns the extent that the `values` of `field` give, or `otherwise` if there
+// are no values. `name` is the layer's.
+// Errors: INVALID_ARGUMENT, with the layer's name and `field`, when there are
+// more than two values, or one is 0.
 absl::StatusOr<Extent> ExtentOf(
     const google::protobuf::RepeatedField<uint32_t>& values, Extent otherwise,
     const char* field, const std::string& name);
 
-// The window of `size` over images of `shape`, padded by TensorFlow's rules,
-// which proto::Layer::Padding describes. Errors: INVALID_ARGUMENT, with the
-// layer's name, when it fits nowhere.
+// Returns the window of `size` that moves over images of `shape`, which are
+// padded by TensorFlow's rules (proto::Layer::Padding). Errors:
+// INVALID_ARGUMENT, with the layer's name, when there is no position at which
+// the window fits.
 absl::StatusOr<Window> MakeWindow(const ImageShape& shape, Extent size,
                                   Extent stride, proto::Layer::Padding padding,
                                   const std::string& name);

@@ -18,83 +18,91 @@
 
 namespace holdfast {
 
-// The limit of the dimensions that the backend takes, and of the elements of an
-// example.
+// The maximum of a dimension of a matrix that a backend takes, and of the
+// number of elements of an example.
 constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
 
-// What a layer may need to know about the pass that it is part of.
+// What a layer may need to know about the forward pass that it takes part in.
 struct Pass {
   // Whether gradients are computed.
   bool training = false;
-  // The batch's. Stays valid until the pass is over.
+  // Batch::positions. Stays valid until the pass is over, including its
+  // backward pass.
   absl::Span<const int64_t> positions;
-  // Applied to the layer's output, if the layer takes them: first the addend is
-  // added, then, if `relu`, negative values become 0.
+  // What the layer must do to its output, if TakesAddend() or TakesRelu():
+  // first it adds `addend`, if that has data; then, if `relu`, negative values
+  // become 0.
   ConstMatrix addend;
   bool relu = false;
 };
 
-// One function in a Chain, with its part of the variables. Shapes are those of
-// one example; as matrices, tensors have one example per row.
+// One function in a Chain, with those of the model's variables that it uses. A
+// shape describes one example; a batch is a matrix with one example per row.
 //
-// Thread-compatible. Keeps the memory of its results, and takes more only for a
-// larger batch than any before.
+// Thread-compatible. Reuses the memory of its results from batch to batch, and
+// allocates only if a batch is larger than all before it.
 class Layer {
  public:
-  // Takes the gradient of one of the layer's variables, named by its index in
-  // variables(), in row-major order. It stays valid until the next Backward(),
-  // except in the sink's own memory (Backend::ReserveFor), which is the sink's
-  // to manage. The sink may change it, unless it is the value of a variable
-  // that is a moving average.
+  // Takes the gradient of one of the layer's variables, in row-major order;
+  // `variable` is the index in variables(). The gradient stays valid until the
+  // next Backward(), unless it is in the sink's own memory
+  // (Backend::ReserveFor), which the sink manages. The sink may change the
+  // gradient, except that of a variable that is a moving average, which is the
+  // variable's new value.
   using GradientSink = GradientSinkOf<absl::Status, Matrix>;
 
   virtual ~Layer() = default;
 
-  // Declared to the job with "<layer>/" before their names.
+  // The layer's variables. In the job's declaration their names have "<layer>/"
+  // before them.
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
 
-  // Whether the layer can apply Pass::relu, and Pass::addend. Such operations
-  // are bound by memory bandwidth, and a layer whose last operation passes over
-  // its output anyway can apply them at no extra cost.
+  // Whether the layer can apply Pass::relu, and whether it can apply
+  // Pass::addend. Both are bound by memory bandwidth, and a layer whose last
+  // operation writes its output anyway can apply them at no extra cost.
   virtual bool TakesRelu() const { return false; }
   virtual bool TakesAddend() const { return false; }
 
-  // Whether the layer uses x, and dy, in products only, so that a rounded copy
-  // alone is enough.
+  // Whether the layer uses x in products only (TakesFactor), and whether it
+  // uses dy in products only (TakesGradientFactor), so that a rounded copy
+  // alone is enough (ConstMatrix::rounded_alone).
   virtual bool TakesFactor() const { return false; }
   virtual bool TakesGradientFactor() const { return false; }
 
-  // Tells the layer whether the one that takes its y, and the one that takes
-  // its dx, use it in products only. The default is false.
+  // Tells the layer whether the next layer uses this layer's y in products
+  // only, and whether the previous layer uses this layer's dx in products only.
+  // By default both are false.
   void TellTakers(bool y_is_factor, bool dx_is_factor) {
     y_is_factor_ = y_is_factor;
     dx_is_factor_ = dx_is_factor;
   }
 
-  // Whether the layer can add dx to a matrix at no extra cost, as a product
-  // can.
+  // Whether the layer can add dx to a matrix at no extra cost, which it can if
+  // a product computes dx.
   virtual bool AddsGradient() const { return false; }
-  // Makes the next Backward() add dx to `sum` and return it; if `sum` has no
-  // data, it does not.
+  // Makes the next Backward() add dx to `sum` and return `sum`. If `sum` has no
+  // data, undoes an earlier call.
   void AddGradientTo(Matrix sum) { gradient_sum_ = sum; }
 
-  // Computes the layer's output [examples, outputs] for `x` [examples, inputs]
-  // under `parameters`, one for each of variables(). It stays valid until the
-  // next Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the
-  // layer's name, when the pass lacks what the layer needs.
+  // Computes the layer's output [examples, outputs] for `x` [examples, inputs].
+  // Uses `parameters`, which has one matrix for each of variables(). The output
+  // stays valid until the next Forward(). Errors: those of the backend;
+  // INVALID_ARGUMENT, with the layer's name, when the pass lacks what the layer
+  // needs.
   virtual absl::StatusOr<ConstMatrix> Forward(
       const Pass& pass, absl::Span<const ConstMatrix> parameters,
       ConstMatrix x) = 0;
 
-  // The chain rule. `x` and `y` are from the last Forward(), whose pass must be
-  // a training pass that is still under way, and `dy` is the gradient of the
-  // mean loss with respect to y. Computes the gradients of the variables, and
-  // gives them to `sink` in reverse order of variables(), each as early as
-  // possible; then, if `want_dx`, computes and returns the gradient with
-  // respect to x. dy is the gradient after a relu of the pass, but before the
-  // relu if the pass had an addend. It may be overwritten, unless the layer
-  // takes an addend. Errors: those of the backend and of `sink`.
+  // Applies the chain rule. `x` and `y` are the argument and the result of the
+  // last Forward(), which must belong to a training pass that is still under
+  // way, and `dy` is the gradient of the mean loss with respect to y. Computes
+  // the gradients of the variables, and gives them to `sink` in reverse order
+  // of variables(), each as early as possible. Then, if `want_dx`, computes and
+  // returns dx, the gradient with respect to x. If the pass had both a relu and
+  // an addend, `dy` is the gradient before the relu: with respect to the sum to
+  // which the relu was applied. May overwrite `dy`, unless TakesAddend().
+  // Errors: those of the backend and of `sink`.
   virtual absl::StatusOr<Matrix> Backward(
       absl::Span<const ConstMatrix> parameters, ConstMatrix x, ConstMatrix y,
       Matrix dy, bool want_dx, GradientSink sink) = 0;
@@ -133,7 +141,7 @@ inline proto::Variable MakeVariable(std::string name,
   return variable;
 }
 
-// `given`, or by default glorot with a uniform distribution.
+// Returns `given` if `is_given`, otherwise glorot with a uniform distribution.
 inline proto::Initializer KernelInitializer(bool is_given,
                                             const proto::Initializer& given) {
   if (is_given) return given;
@@ -142,7 +150,7 @@ inline proto::Initializer KernelInitializer(bool is_given,
   return glorot;
 }
 
-// `given`, or by default zeros.
+// Returns `given` if `is_given`, otherwise zeros.
 inline proto::Initializer BiasInitializer(bool is_given,
                                           const proto::Initializer& given) {
   if (is_given) return given;
@@ -151,7 +159,8 @@ inline proto::Initializer BiasInitializer(bool is_given,
   return zeros;
 }
 
-// INVALID_ARGUMENT: layer `name`, and `what` is wrong.
+// Returns INVALID_ARGUMENT with the layer's name and `what`, which says what is
+// wrong.
 template <typename... What>
 absl::Status LayerError(const std::string& name, const What&... what) {
   return absl::InvalidArgumentError(

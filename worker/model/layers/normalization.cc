@@ -128,7 +128,7 @@ class BatchNorm final : public Layer {
         {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
         ByChannels(pass.addend, channels_), pass.relu,
         ByChannels(y, channels_));
-    // With an addend, the layer that gave the addend applies the relu's
+    // If there is an addend, the layer that gave it applies the relu's
     // gradient.
     relu_ = pass.relu && pass.addend.data == nullptr;
     return y;
@@ -174,8 +174,8 @@ class BatchNorm final : public Layer {
  private:
   const int64_t channels_;
   const float epsilon_;
-  // In the pass under way, whether dy is the gradient after a relu of this
-  // layer.
+  // Whether, in the pass under way, dy is the gradient after a relu that this
+  // layer applied.
   bool relu_ = false;
   // y in the forward pass, dx in the backward pass.
   DeviceBuffer output_;

@@ -15,16 +15,16 @@
 namespace holdfast {
 
 // A model with variables a [2] and b [3] for FakeCluster, where all values
-// equal the version: its loss is the version, and the gradients are the version
-// for b, which comes first, and minus the version for a. In an evaluation an
-// example is correct when its label is the version or, if the model predicts a
-// number, its error is the distance of the two. Its one output is the first
-// input value.
+// equal the version: its loss is the version. All values of a gradient are the
+// version for b, whose gradient comes first, and minus the version for a. In an
+// evaluation, an example is correct if its label equals the version; if the
+// model predicts a number, the example's error is the distance between label
+// and version. Its one output is the first input value.
 //
 // Thread-compatible.
 class FakeModel final : public Model {
  public:
-  // Orders: the versions at which ...
+  // What a test can order: the versions at which ...
   struct {
     // ... the loss is NaN,
     int64_t nan_loss = -1;
@@ -33,11 +33,11 @@ class FakeModel final : public Model {
     // ... computing gradients is an error.
     int64_t error = -1;
   } at;
-  // Order: whether the model predicts a number instead of a class.
+  // What a test can order: that the model predicts a number instead of a class.
   bool predicts_number = false;
-  // Order: whether the model has a table "t" of two values per row for field 0.
-  // Both values of a row's gradient are the number of the batch's uses of the
-  // row.
+  // What a test can order: that the model has a table "t" of two values per row
+  // for field 0. Both values of a row's gradient are the number of times that
+  // the batch uses the row.
   bool has_table = false;
   // Called in each evaluation, with the version.
   std::function<void(int64_t version)> on_evaluate;
@@ -46,10 +46,10 @@ class FakeModel final : public Model {
 
   // The first input value of each batch for which gradients were computed.
   std::vector<float> first_inputs;
-  // The loss scale of each of these batches.
+  // The loss scale of each batch for which gradients were computed.
   std::vector<float> loss_scales;
-  // With a table: the values of the rows of each batch, including evaluated
-  // ones.
+  // If the model has a table: the values of the rows of each batch, including
+  // batches that were evaluated.
   std::vector<std::vector<float>> rows;
   // The number of evaluations whose batch wanted the outputs.
   int outputs_told = 0;
@@ -156,10 +156,10 @@ class FakeExamples final : public ExampleSource {
     spec_.shape = {1};
   }
 
-  // Order: the examples have ids.
+  // Gives the examples ids. Called by tests.
   void GiveIds() { spec_.id_fields = {{"f", 2}}; }
 
-  // Order: the result of reading any example.
+  // What a test can order: the result of reading any example.
   absl::Status error;
 
   int64_t num_examples() const override { return num_examples_; }

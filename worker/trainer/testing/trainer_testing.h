@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests of what a trainer does in a job: everything around it is a fake.
+// For tests of what a trainer does in a job: everything around the trainer is a
+// fake.
 #ifndef HOLDFAST_WORKER_TRAINER_TESTING_TRAINER_TESTING_H_
 #define HOLDFAST_WORKER_TRAINER_TESTING_TRAINER_TESTING_H_
 
@@ -52,13 +53,15 @@ class TrainerTestBase : public ::testing::Test {
     batch_options_.table_fields = FieldsOf(model_);
   }
 
-  // A synchronous job of `n` = N and `m` = M, seen by its replica `replica`.
+  // Sets up a synchronous job with replicas_to_aggregate `n` and
+  // total_num_replicas `m`, and the worker with index `replica` in it.
   void SetUpJob(uint32_t replica, uint32_t n, uint32_t m, uint64_t steps) {
     SetUpSteps(n, m, steps);
     Start(replica, std::max(n, m), m);
   }
 
-  // The same, with examples by ticket: as many steps as these make.
+  // Sets up the same, but with examples by ticket: the job has as many steps as
+  // `tickets` tickets make.
   void SetUpTickets(uint32_t replica, uint32_t n, uint32_t m,
                     uint64_t tickets) {
     SetUpSteps(n, m, (tickets + n - 1) / n);
@@ -67,7 +70,7 @@ class TrainerTestBase : public ::testing::Test {
     Start(replica, std::max(n, m), m);
   }
 
-  // An asynchronous job.
+  // Sets up an asynchronous job.
   void SetUpAsynchronous(uint32_t replica, uint32_t depth, uint64_t tickets) {
     proto::Declaration& declaration = options_.declaration;
     declaration.mutable_consistency()
@@ -99,7 +102,7 @@ class TrainerTestBase : public ::testing::Test {
     return status;
   }
 
-  // The first input value of the batch that belongs to (step, seat).
+  // Returns the first input value of the batch of `seat` in `step`.
   float FirstInput(uint64_t step, int64_t seat, int64_t seats_per_step) {
     BatchPipeline::Options options = batch_options_;
     options.by_ticket = false;
@@ -113,7 +116,7 @@ class TrainerTestBase : public ::testing::Test {
     return batch->inputs[0];
   }
 
-  // The first input values of the batches of these tickets.
+  // Returns the first input values of the batches of these tickets.
   std::vector<float> FirstInputs(const std::vector<uint64_t>& tickets) {
     BatchPipeline::Options options = batch_options_;
     options.by_ticket = true;
@@ -129,7 +132,8 @@ class TrainerTestBase : public ::testing::Test {
   }
 
   FakeExamples train_set_ = FakeExamples(1000, 10);
-  // Labels 0 to 9, each four times: at versions below 10 a tenth is correct.
+  // Has the labels 0 to 9, each four times, so that at versions below 10 a
+  // tenth of the examples is correct.
   FakeExamples test_set_ = FakeExamples(40, 10);
   FakeModel model_;
   FakeModel evaluation_model_;
@@ -140,7 +144,7 @@ class TrainerTestBase : public ::testing::Test {
   bool has_test_set_ = false;
   std::function<absl::StatusOr<const ExampleSource*>()> read_test_set_;
   Trainer::Options options_;
-  // Without the options that follow from the job.
+  // The options of the batches, except for those that follow from the job.
   BatchPipeline::Options batch_options_ = {.batch_size = 8};
   std::unique_ptr<FakeCluster> cluster_;
   std::unique_ptr<BatchPipeline> batches_;
@@ -155,7 +159,8 @@ class TrainerTestBase : public ::testing::Test {
     options_.declaration.set_total_steps(steps);
   }
 
-  // Makes the rest of the declaration, and the cluster and the batches for it.
+  // Makes the rest of the declaration, and then the cluster and the batches for
+  // the declared job.
   void Start(uint32_t replica, uint32_t seats_per_step, uint32_t workers) {
     options_.declaration.clear_variables();
     for (const proto::Variable& variable : model_.Variables()) {
