@@ -29,19 +29,21 @@ def main():
     targets = sys.argv[1:] or ["//..."]
     query = f'mnemonic("CppCompile", deps({" + ".join(targets)}))'
     graph = json.loads(bazel("aquery", "--output=jsonproto", "--noshow_progress", query))
-    # The folder in which bazel-out and external are.
-    directory = bazel("info", "execution_root").decode().strip()
+    # Sources are at the root, and bazel-out is a link there; external repositories are not.
+    external = bazel("info", "output_base").decode().strip() + "/external/"
     commands = {}
     for action in graph["actions"]:
-        arguments = [word for word in action["arguments"] if not _GCC_ONLY.match(word)]
+        arguments = [
+            re.sub(r"^external/", external, word)
+            for word in action["arguments"]
+            if not _GCC_ONLY.match(word)
+        ]
         source = arguments[arguments.index("-c") + 1]
-        if source.startswith(("bazel-out/", "external/")):
+        if source.startswith(("bazel-out/", external)):
             continue
-        path = os.path.join(ROOT, source)
-        arguments[arguments.index("-c") + 1] = path
-        commands[path] = {"directory": directory, "file": path, "arguments": arguments}
+        commands[source] = {"directory": ROOT, "file": source, "arguments": arguments}
     with open(os.path.join(ROOT, "compile_commands.json"), "w", encoding="utf-8") as file:
-        json.dump([commands[path] for path in sorted(commands)], file, indent=1)
+        json.dump([commands[source] for source in sorted(commands)], file, indent=1)
         file.write("\n")
     print(f"{len(commands)} files", file=sys.stderr)
 

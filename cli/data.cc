@@ -240,7 +240,8 @@ absl::Status InspectArray(const std::string& file, bool is_npy) {
 absl::StatusOr<std::string> CheckedFormat(const std::vector<std::string>& files,
                                           const DataFlags& flags) {
   if (files.empty()) {
-    return absl::InvalidArgumentError("the files are required");
+    return absl::InvalidArgumentError(
+        "no data files are given: name them after the flags");
   }
   const std::string format = FormatOf(files[0], flags);
   for (const char* known :

@@ -95,8 +95,8 @@ class Client {
   std::unique_ptr<PinRequest> StartPin(absl::Duration hold);
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result);
-  // StartNextEvaluation and this StartReportEvaluation belong to no generation,
-  // because they concern checkpoints on disk.
+  // StartNextEvaluation and the following overload of StartReportEvaluation
+  // belong to no generation, because they concern checkpoints on disk.
   std::unique_ptr<Question<proto::NextEvaluationResponse>>
   StartNextEvaluation();
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>

@@ -196,9 +196,9 @@ absl::StatusOr<proto::Manifest> CheckpointDirectory::ReadManifest(
   std::set<absl::string_view> names;
   for (const proto::DataFile& file : manifest.files()) {
     if (!IsFileName(file.name()) || !names.insert(file.name()).second) {
-      return absl::DataLossError(absl::StrCat(path, ": names a data file \"",
-                                              file.name(),
-                                              "\", or names it twice"));
+      return absl::DataLossError(absl::StrCat(
+          path, ": lists \"", file.name(),
+          "\", which is not the name of a data file, or lists it twice"));
     }
     const std::string data = absl::StrCat(folder, "/", file.name());
     const absl::StatusOr<std::unique_ptr<ReadableFile>> opened =

@@ -342,7 +342,8 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
   const std::string absolute = std::filesystem::absolute(directory, code);
   if (directory.empty() || code) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", directory, "\" is not a directory for sockets"));
+        absl::StrCat("the path of the directory for sockets, \"", directory,
+                     "\", is empty or cannot be resolved"));
   }
   const std::string folder(absl::StripSuffix(absolute, "/"));
   const auto error = [&folder](absl::string_view call) {

@@ -93,9 +93,9 @@ CONTROL
 
 mkdir -p "$out"
 package="$out/holdfast_${version}_${architecture}.deb"
-# The same content gives the same bytes.
-find "$root" -newermt "@${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}" \
-  -print0 | xargs -0 --no-run-if-empty touch --no-dereference --date="@$SOURCE_DATE_EPOCH"
+# The same programs give the same bytes, whenever the package is built.
+SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 export SOURCE_DATE_EPOCH
+find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 dpkg-deb --root-owner-group --build "$root" "$package" >&2
 echo "$package"

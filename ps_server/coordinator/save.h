@@ -122,9 +122,9 @@ class Save : public Operation {
     // The manifest to write. `files` are filled in as the shards write them.
     proto::Manifest manifest;
     std::map<WorkerLife, PushSequence> through;
-    // The error of the first share that failed. The other shares are still
-    // waited for: a shard takes no second share while it writes, and steps
-    // would wait for it.
+    // The error of the first share that failed. The save still waits for the
+    // other shares: if the next save began while a shard was writing, that
+    // shard could not take its share yet, and steps would wait for the shard.
     absl::Status error;
   };
 

@@ -124,8 +124,9 @@ class TicketBook {
 
   // The maximum number of tickets that the worker may hold.
   size_t MaxTickets(const Worker& worker) const;
-  // Whether the push may get a ticket: its worker holds no ticket for a push
-  // too many sequences before it [P3], and the staleness bound permits it.
+  // Whether the push may get a ticket: the staleness bound permits the push,
+  // and its sequence is not too far ahead of the oldest push for which its
+  // worker still holds a ticket [P3].
   bool MayBegin(const PushId& push) const;
   // Returns the first parked request whose push may begin, or null.
   const Parked::Call* NextInBound();

@@ -134,8 +134,9 @@ class WorkerPaces {
   std::vector<uint32_t> last_;
   size_t next_last_ = 0;
   std::optional<uint32_t> last_offer_;
-  // When all live workers last owed an overdue push. No single worker was to
-  // blame for that, so times before this do not count.
+  // The last time at which every live worker owed an overdue push. No single
+  // worker was to blame for that, so lateness before this time is not held
+  // against a worker.
   absl::Time all_overdue_at_ = absl::InfinitePast();
 };
 

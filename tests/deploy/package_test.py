@@ -105,6 +105,7 @@ class PackageTest(unittest.TestCase):
         self.write("/etc/holdfast/cluster.json", json.dumps(cluster))
         self.write("/etc/holdfast/job.textproto", _JOB)
         self.write("/etc/holdfast/xor.csv", "a,b,y\n0,0,0\n0,1,1\n1,0,1\n1,1,0\n")
+        self.write("/etc/hosts", "127.0.0.1 localhost\n")  # written by Debian's installer
         # StateDirectory of the units.
         self.inside("install -d -o holdfast -g holdfast -m 755 /var/lib/holdfast")
         commands = []

@@ -66,7 +66,7 @@ shell_scripts() {
     files '*.sh' '.ci/run'
     # Scripts without an ending.
     files 'deploy/debian/*' | while read -r file; do
-      head -n 1 "$file" | grep -q '^#!/bin/\(ba\)\?sh' && echo "$file"
+      if head -n 1 "$file" | grep -q '^#!/bin/\(ba\)\?sh'; then echo "$file"; fi
     done
   } | sort -u | xargs shellcheck --external-sources --severity=warning
 }

@@ -98,8 +98,8 @@ struct Convolution {
   int64_t output_size() const { return window.output_places() * filters; }
 };
 
-// What NormalizeColumns needs to normalise the columns of a matrix [m, n]. Each
-// matrix is [1, n], with one value per column.
+// What NormalizeColumns needs to normalise the columns of a matrix [m, n]. The
+// matrices below are [1, n], with one value per column.
 struct ColumnNorm {
   ConstMatrix mean;
   ConstMatrix variance;
