@@ -24,7 +24,7 @@
 
 // Evaluates the expression, an absl::StatusOr, and returns its status unless
 // the status is OK; otherwise moves the value to `lhs`: a variable, or the
-// declaration of one (in parentheses if the declaration has a comma).
+// declaration of one. A type whose name has a comma is written as `auto`.
 #define HOLDFAST_ASSIGN_OR_RETURN(lhs, ...)                            \
   HOLDFAST_ASSIGN_OR_RETURN_IMPL(                                      \
       HOLDFAST_STATUS_MACROS_NAME(holdfast_status_or_, __LINE__), lhs, \

@@ -5,7 +5,7 @@
 #
 #   tests/style/run.sh [--fix] [--base=COMMIT] [--no-tidy]
 #
-# --fix      formats C++ files in place of complaining.
+# --fix      formats C++ files instead of reporting them.
 # --base     what "changed" is measured against. Default: where this branch left origin/main, or
 #            else the commit before this one; changes that are not committed count too.
 # --no-tidy  leaves clang-tidy out, which needs a build before it for generated headers.
@@ -82,19 +82,16 @@ license_headers() {
   }
 }
 
-changed() {
+clang_tidy() {
   if [[ -z "$base" ]]; then
     base="$(git merge-base HEAD origin/main 2>/dev/null)"
     [[ -n "$base" && "$base" != "$(git rev-parse HEAD)" ]] || base=HEAD^
   fi
-  git diff --name-only --diff-filter=d "$base" -- '*.cc' | grep -v '^tests/benchmark/peers/'
-}
-
-clang_tidy() {
-  local sources
-  mapfile -t sources < <(changed)
+  local changed sources
+  changed="$(git diff --name-only --diff-filter=d "$base" -- '*.cc')" || return 1
+  mapfile -t sources < <(grep -v '^tests/benchmark/peers/' <<<"$changed" | grep .)
   ((${#sources[@]} > 0)) || return 0
-  # Half a minute each at worst: what a large merge has changed is cut to a sample of it.
+  # A file takes up to half a minute, so only a sample of a large change is checked.
   local most=60
   if ((${#sources[@]} > most)); then
     mapfile -t sources < <(printf '%s\n' "${sources[@]}" | shuf --random-source=.clang-tidy | head -n "$most")
@@ -107,6 +104,10 @@ clang_tidy() {
 check "clang-format" format
 check "shellcheck" shell_scripts
 check "license headers" license_headers
-[[ -z "$tidy" ]] || check "clang-tidy" clang_tidy
+if [[ -n "$tidy" && -z "$base" ]] && ! git rev-parse --quiet --verify HEAD^ >/dev/null; then
+  echo "skipped clang-tidy: this clone has no earlier commit to compare with; give one with --base"
+elif [[ -n "$tidy" ]]; then
+  check "clang-tidy" clang_tidy
+fi
 echo "$passed passed, $failed failed"
 ((failed == 0))
