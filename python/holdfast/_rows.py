@@ -140,7 +140,6 @@ def gradients_of(
     shape = (*ids.shape, table.row_length)
     if array.shape != shape:
         raise ValueError(
-            f'gradients of table "{table.name}" have shape {array.shape}; these ids '
-            f"need {shape}"
+            f'gradients of table "{table.name}" have shape {array.shape}; these ids need {shape}'
         )
     return np.ascontiguousarray(array)

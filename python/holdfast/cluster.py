@@ -642,9 +642,7 @@ class Cluster:
         self._check()
         folder = checkpoint_dir or os.environ.get("HOLDFAST_CHECKPOINT_DIR")
         if folder is None:
-            raise ValueError(
-                "checkpoint_dir is not known: pass it, or set HOLDFAST_CHECKPOINT_DIR"
-            )
+            raise ValueError("checkpoint_dir is not known: pass it, or set HOLDFAST_CHECKPOINT_DIR")
         missing = ""
         while True:
             evaluation = _native.Evaluation()

@@ -287,9 +287,7 @@ class Trainer:
         gradients = {**self._params.get(grads, "grads"), **self._state.get(state, "state")}
         ids, rows = ids or {}, rows or {}
         if set(ids) != set(rows):
-            raise ValueError(
-                f"push: ids has the tables {sorted(ids)}, but rows has {sorted(rows)}"
-            )
+            raise ValueError(f"push: ids has the tables {sorted(ids)}, but rows has {sorted(rows)}")
         for name, of_table in _unsigned(ids).items():
             self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
         self.cluster.push(
