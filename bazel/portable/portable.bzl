@@ -42,11 +42,12 @@ _DEBIAN = [
     "gcc_eh",
 ]
 
-_BUILD = """package(default_visibility = ["//visibility:public"])
+_BUILD = """load("@//bazel/portable:link_flags.bzl", "link_flags")
 
-cc_library(
+link_flags(
     name = "archives",
-    linkopts = {linkopts},
+    flags = {flags},
+    visibility = ["//visibility:public"],
 )
 """
 
@@ -59,7 +60,7 @@ def _portable_impl(ctx):
     if not folder.exists:
         fail("\n\nThe static archives are missing. Build them:\n    bazel/portable/archives.sh\n")
     folder = str(folder.realpath)
-    linkopts = (
+    flags = (
         # Holdfast's definitions must precede Abseil's
         # (common/base/steady_waits.cc).
         ["-Wl,-z,muldefs", "-Wl,-z,defs", "-Wl,--start-group"] +
@@ -67,7 +68,7 @@ def _portable_impl(ctx):
         ["-l:lib%s.a" % name for name in _DEBIAN] +
         ["-Wl,--end-group", "-lpthread", "-ldl", "-lrt", "-lm"]
     )
-    ctx.file("BUILD", _BUILD.format(linkopts = linkopts))
+    ctx.file("BUILD", _BUILD.format(flags = flags))
 
 _portable = repository_rule(
     implementation = _portable_impl,

@@ -22,10 +22,10 @@ namespace holdfast {
 // Thread-safe; threads that wait for the same events share one.
 class BusyPoll {
  public:
-  // How long to poll: longer than a small call takes while the other side
-  // sleeps. If it were shorter, two sides that both sleep would never find out
-  // that neither needs to.
-  static constexpr absl::Duration kLength = absl::Microseconds(200);
+  // How long to poll: longer than a call with a megabyte takes while the other
+  // side sleeps. If it were shorter, two sides that both sleep would never find
+  // out that neither needs to.
+  static constexpr absl::Duration kLength = absl::Microseconds(400);
   static constexpr int kMostSkipped = 127;
 
   // Whether this wait may poll before it sleeps.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Decides which messages to a shard take less time than waking another thread,
-// so that the thread that received them may process them itself
-// (Strand::RunOrPost).
+// Decides which messages to a shard take no longer than handing them to another
+// thread and the answer back, so that the thread that received them may process
+// them itself (Strand::RunOrPost).
 #ifndef HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 #define HOLDFAST_PS_SERVER_SHARD_LIGHT_UPDATE_H_
 
@@ -12,12 +12,17 @@
 
 namespace holdfast {
 
-// The most bytes of gradients that can be applied in less time than it takes to
-// wake another thread. A larger update would occupy a thread that serves calls.
-inline constexpr int64_t kLightUpdateBytes = 128 << 10;
+// The most bytes of gradients that are applied in about the time that it takes
+// to wake another thread, twice: some 100 us. A larger update would occupy a
+// thread that serves calls.
+inline constexpr int64_t kLightUpdateBytes = 1 << 20;
 
-// Whether `request`, which brings `gradient_bytes` of tensors, takes less time
-// than waking another thread.
+// The same for a commit, which must not hold up the commits that the
+// coordinator sends to other shards next.
+inline constexpr uint64_t kLightCommitBytes = 128 << 10;
+
+// Whether the thread that received `request`, which brings `gradient_bytes` of
+// tensors, may process it.
 inline bool IsLightUpdate(const proto::PushPullRequest& request,
                           int64_t gradient_bytes) {
   // A contribution is only stored; an asynchronous push is applied at once.
@@ -39,8 +44,8 @@ class LightUpdates {
     return false;
   }
   bool IsLight(const proto::CommitRequest& commit) const {
-    return !has_tables_ && value_bytes_ * commit.contributions_size() <=
-                               static_cast<uint64_t>(kLightUpdateBytes);
+    return !has_tables_ &&
+           value_bytes_ * commit.contributions_size() <= kLightCommitBytes;
   }
   template <typename Request>
   bool IsLight(const Request&) const {

@@ -22,7 +22,7 @@ TEST(LightUpdatesTest, ACommitIsAsLargeAsItsGradientsHere) {
     restore.add_slices()->set_ps(ps);
     restore.mutable_slices()->rbegin()->set_size(elements);
   };
-  const uint64_t half = kLightUpdateBytes / 2 / sizeof(float);
+  const uint64_t half = kLightCommitBytes / 2 / sizeof(float);
   add(0, 10 * half);
   add(1, half - 1);
   add(1, 1);
