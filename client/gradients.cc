@@ -23,7 +23,9 @@ Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
       gradients_(layout.variables().size()),
       regions_(layout.variables().size()),
       encoded_(layout.variables().size()) {
-  if (!layout.tables().empty()) rows_.emplace(&layout, &plan, step);
+  if (!layout.tables().empty()) {
+    rows_.emplace(&layout, &plan, neighbors, step);
+  }
 }
 
 absl::Status Gradients::Check(size_t variable,

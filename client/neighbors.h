@@ -56,6 +56,11 @@ class Neighbors {
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes) {
     return regions_.Take(bytes);
   }
+  // The same for sizes that differ from call to call
+  // (SharedArena::TakeAtLeast).
+  absl::StatusOr<std::shared_ptr<char>> TakeAtLeast(size_t bytes) {
+    return regions_.TakeAtLeast(bytes);
+  }
 
   // Returns permission to keep in place the values that one pull reads from a
   // ps, for as long as the result or a copy of it exists. Returns null if the

@@ -3,32 +3,20 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/rpc_limits.h"
 
 namespace holdfast::client {
-namespace {
-
-// Copies rows of `length` each: row i of the result is row order[i] of
-// `gradients`.
-Buffer Gather(absl::Span<const uint32_t> order,
-              absl::Span<const float> gradients, size_t length) {
-  // Unlike a vector's memory, this is not cleared first.
-  const std::shared_ptr<float[]> copy(new float[gradients.size()]);
-  float* to = copy.get();
-  for (const uint32_t place : order) {
-    to = std::copy_n(gradients.data() + place * length, length, to);
-  }
-  return Buffer::FromMemory(copy.get(), gradients.size() * sizeof(float), copy);
-}
-
-}  // namespace
 
 RowGradients::RowGradients(const Layout* layout, const Plan* plan,
-                           GlobalStep step)
+                           Neighbors* neighbors, GlobalStep step)
     : layout_(*layout),
       dense_plan_(*plan),
+      neighbors_(neighbors),
       rounding_{layout->declaration().seed(), step.value()},
       plan_(layout),
       taken_(layout->tables().size(), false),
@@ -64,25 +52,49 @@ void RowGradients::Take(size_t table, absl::Span<const uint64_t> ids,
   const absl::Span<const uint32_t> order = plan_.order(table);
   const Layout::Table& declared = layout_.tables()[table];
   const size_t length = declared.row_length;
-  Buffer& bytes = gradients_[table];
-  if (declared.push != proto::EXACT) {
-    const Buffer gathered =
-        order.empty() ? Buffer() : Gather(order, gradients, length);
-    if (!order.empty()) {
-      const auto* const first =
-          reinterpret_cast<const float*>(gathered.spans().front().data);
-      gradients = {first, gradients.size()};
+  const size_t bytes = gradients.size() * sizeof(float);
+  const bool encodes = declared.push != proto::EXACT;
+  const bool lends = !encodes && MayBeLent(bytes);
+  std::shared_ptr<const void> owner = loan_.owner();
+  if (!order.empty() || lends) {
+    const std::shared_ptr<float> copy = TakeMemory(gradients.size(), lends);
+    if (order.empty()) {
+      std::copy(gradients.begin(), gradients.end(), copy.get());
+    } else {
+      float* to = copy.get();
+      for (const uint32_t place : order) {
+        to = std::copy_n(gradients.data() + place * length, length, to);
+      }
     }
-    bytes = EncodeRows(declared.push, length, plan_.ids(table), gradients,
-                       rounding_);
-  } else if (order.empty()) {
-    bytes = Buffer::FromMemory(gradients.data(),
-                               gradients.size() * sizeof(float), loan_.owner());
-  } else {
-    bytes = Gather(order, gradients, length);
+    gradients = {copy.get(), gradients.size()};
+    owner = copy;
   }
+  gradients_[table] =
+      encodes ? EncodeRows(declared.push, length, plan_.ids(table), gradients,
+                           rounding_)
+              : Buffer::FromMemory(gradients.data(), bytes, std::move(owner));
   taken_[table] = true;
   ++num_taken_;
+}
+
+bool RowGradients::MayBeLent(size_t bytes) const {
+  if (neighbors_ == nullptr || bytes < kMinLentBytes) return false;
+  const std::vector<bool> linked = neighbors_->linked();
+  return std::find(linked.begin(), linked.end(), true) != linked.end();
+}
+
+std::shared_ptr<float> RowGradients::TakeMemory(size_t size, bool lends) const {
+  if (lends) {
+    absl::StatusOr<std::shared_ptr<char>> region =
+        neighbors_->TakeAtLeast(size * sizeof(float));
+    if (region.ok()) {
+      auto* const values = reinterpret_cast<float*>(region->get());
+      return std::shared_ptr<float>(*std::move(region), values);
+    }
+  }
+  // Unlike a vector's memory, this is not cleared first.
+  return std::shared_ptr<float>(new float[size],
+                                std::default_delete<float[]>());
 }
 
 bool RowGradients::Close() {

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/layout.h"
 #include "client/loan.h"
+#include "client/neighbors.h"
 #include "client/plan.h"
 #include "client/row_plan.h"
 #include "common/job/ids.h"
@@ -19,9 +21,10 @@
 
 namespace holdfast::client {
 
-// The gradients of rows of embedding tables in one push. With one ps they are
-// sent from the user's memory, which is lent until AwaitReturn. With several
-// ps, they are copied to group them by ps.
+// The gradients of rows of embedding tables in one push. They are copied to
+// group them by ps, if there are several, and into shared memory, if a ps of
+// this host can read them there. Otherwise they are sent from the user's
+// memory, which is lent until AwaitReturn.
 //
 // The number of parts is known once nothing more will be handed in: see Close.
 //
@@ -32,9 +35,10 @@ class RowGradients {
   // `layout` and `plan` must outlive this object. `plan`: the plan of the
   // variables' gradients. A ps without a part in `plan` gets one here, if only
   // an empty one, because in a job with tables every ps gives a receipt for
-  // each push. `step`: determines the rounding of INT8.
+  // each push. `neighbors`: null if nothing is lent; must outlive this object.
+  // `step`: determines the rounding of INT8.
   RowGradients(const Layout* layout, const Plan* plan,
-               GlobalStep step = GlobalStep(0));
+               Neighbors* neighbors = nullptr, GlobalStep step = GlobalStep(0));
 
   // Returns OK if Take may be called with these arguments.
   // Errors: those of Push::AddRows.
@@ -61,8 +65,15 @@ class RowGradients {
   void AwaitReturn();
 
  private:
+  // Whether any ps is linked, and `bytes` are enough to be lent.
+  bool MayBeLent(size_t bytes) const;
+  // Memory for a copy of gradients: shared memory if `lends`, and if there is
+  // any.
+  std::shared_ptr<float> TakeMemory(size_t size, bool lends) const;
+
   const Layout& layout_;
   const Plan& dense_plan_;
+  Neighbors* const neighbors_;
   const RowRounding rounding_;
   RowPlan plan_;
   Loan loan_;

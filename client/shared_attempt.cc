@@ -34,9 +34,14 @@ bool IsPush(const Rpc& rpc) {
   return &rpc == &rpc::kPush || &rpc == &rpc::kPushPull;
 }
 
+// The minimum number of rows for which a loan is offered. A request does not
+// say how long they are: the ps lends them if they have kMinLentBytes.
+constexpr uint64_t kMinLentRows = 16;
+
 bool MayBeLent(const proto::ReadRange& range) {
-  return range.encoding() == proto::EXACT &&
-         range.size() >= kMinLentBytes / sizeof(float);
+  if (range.encoding() != proto::EXACT) return false;
+  return range.has_rows() ? range.rows().num_rows() >= kMinLentRows
+                          : range.size() >= kMinLentBytes / sizeof(float);
 }
 
 bool MayBeLent(const TensorPiece& piece) {

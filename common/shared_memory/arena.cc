@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/numeric/bits.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -202,7 +203,7 @@ absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
   const size_t size = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
   char* piece = state_->TakeSpare(size);
   if (piece == nullptr && state_->reclaim != nullptr) {
-    state_->reclaim();
+    Reclaim();
     piece = state_->TakeSpare(size);
   }
   if (piece == nullptr) {
@@ -210,6 +211,11 @@ absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
     piece = fresh;
   }
   return state_->Refer(piece, size, state_);
+}
+
+absl::StatusOr<std::shared_ptr<char>> SharedArena::TakeAtLeast(size_t bytes) {
+  constexpr size_t kGreatest = ~(std::numeric_limits<size_t>::max() / 2);
+  return Take(bytes > kGreatest ? bytes : absl::bit_ceil(bytes));
 }
 
 void SharedArena::Renew() {
@@ -248,6 +254,10 @@ int64_t SharedArena::bytes() const {
 
 void SharedArena::set_reclaim(std::function<void()> reclaim) {
   state_->reclaim = std::move(reclaim);
+}
+
+void SharedArena::Reclaim() {
+  if (state_->reclaim != nullptr) state_->reclaim();
 }
 
 bool SharedArena::HugePagesWork() {

@@ -42,6 +42,10 @@ class SharedArena {
   // Errors: those of SealedFile::Create.
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes);
 
+  // Like Take, for callers whose sizes differ from call to call: the piece has
+  // the next power of two of bytes, so that few sizes of pieces are kept.
+  absl::StatusOr<std::shared_ptr<char>> TakeAtLeast(size_t bytes);
+
   // Says that pieces of other sizes may be needed from now on. The memory of
   // existing pieces, once they are no longer in use, is reused for pieces of
   // any size that fits.
@@ -72,6 +76,8 @@ class SharedArena {
   // spare. The function may drop references to pieces that are no longer
   // needed. Must be called before the first Take.
   void set_reclaim(std::function<void()> reclaim);
+  // Calls that function, if there is one.
+  void Reclaim();
 
   // Whether this system makes huge pages of shared memory on request; the first
   // call finds out by trying. With small pages an update is a fifth to a third

@@ -36,6 +36,21 @@ std::shared_ptr<char> Take(SharedArena& arena, size_t bytes) {
   return piece.ok() ? *std::move(piece) : nullptr;
 }
 
+TEST(SharedArenaTest, SizesThatDifferTakeFewPieces) {
+  SharedArena arena(Small());
+  const char* first = nullptr;
+  for (const size_t bytes : {kHuge / 2 + 1, kHuge - 1, kHuge}) {
+    const auto piece = arena.TakeAtLeast(bytes);
+    ASSERT_TRUE(piece.ok()) << piece.status();
+    if (first == nullptr) first = piece->get();
+    EXPECT_EQ(piece->get(), first) << bytes;
+    EXPECT_EQ(arena.bytes(), static_cast<int64_t>(kHuge));
+  }
+  ASSERT_TRUE(arena.TakeAtLeast(kHuge / 2).ok());
+  EXPECT_EQ(arena.bytes(), static_cast<int64_t>(kHuge + kHuge / 2));
+  EXPECT_FALSE(arena.TakeAtLeast(~size_t{0}).ok());
+}
+
 TEST(SharedArenaTest, PiecesAreAlignedAndApart) {
   SharedArena arena(Small());
   struct Piece {

@@ -5,18 +5,25 @@
 #include <cstdint>
 #include <cstring>
 
+#include "absl/base/attributes.h"
+#include "common/base/simd.h"
+
 namespace holdfast {
 
 // std::isfinite for each element, in a form that GCC vectorises; otherwise it
 // took 4 % of a worker's time.
 bool AllFinite(absl::Span<const float> values) {
-  constexpr uint32_t kExponent = 0x7f800000;
   uint32_t found = 0;
-  for (const float value : values) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    found |= (bits & kExponent) == kExponent;
-  }
+  RunSimd(BestSimd(), [values, out = &found]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    constexpr uint32_t kExponent = 0x7f800000;
+    uint32_t any = 0;
+    for (const float value : values) {
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      any |= (bits & kExponent) == kExponent;
+    }
+    *out = any;
+  });
   return found == 0;
 }
 

@@ -24,6 +24,8 @@ constexpr uint64_t kElementBytes = sizeof(float);
 // The maximum number of pinned versions, even if memory permits more; it
 // suffices in practice.
 constexpr size_t kMaxPinnedVersions = 64;
+// More than the rows of the messages that a few workers pull at a time.
+constexpr uint64_t kMaxLentRowBytes = uint64_t{64} << 20;
 
 // Saturating sums and products: on overflow the result is the greatest number,
 // far above any limit.
@@ -185,6 +187,11 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   if (tables.unbounded) {
     plan.table_bytes = static_cast<int64_t>(left - left / 10);
     left -= plan.table_bytes;
+  }
+  if (lends && !declaration.tables().empty()) {
+    plan.lent_row_bytes =
+        static_cast<int64_t>(std::min(kMaxLentRowBytes, left));
+    left -= plan.lent_row_bytes;
   }
   if (lends) {
     const uint64_t wanted =

@@ -30,8 +30,9 @@ namespace holdfast {
 //                             (synchronous, ceil(N / M))
 //
 // What is left goes to pushes that come early; then nine tenths of the rest to
-// tables without max_rows; then to versions that processes on the same host
-// read in place (docs/protocol/same_host.md), T each; then to pinned versions.
+// tables without max_rows; then up to 64 MiB to rows that processes on the same
+// host read in place (docs/protocol/same_host.md); then to versions that they
+// read in place, T each; then to pinned versions.
 // If there are tables, pinned versions get only half, and the other half goes
 // to copies of rows that change while a version is held. These copies may
 // exceed their half while a checkpoint or a pin is held for long; no further
@@ -51,6 +52,8 @@ struct MemoryPlan {
   size_t max_pushes_per_worker = 1;
   // The memory, in bytes, for all embedding tables without max_rows together.
   int64_t table_bytes = 0;
+  // The memory, in bytes, for rows that are lent. What exceeds it is sent.
+  int64_t lent_row_bytes = 0;
   // The number of distinct versions that may be lent: in a synchronous job four
   // (the versions before and after a step, the version of a late worker, and
   // one that is evaluated); in an asynchronous job two for each worker, and two

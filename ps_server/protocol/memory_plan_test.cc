@@ -149,6 +149,40 @@ TEST(MemoryPlanTest, LentVersionsComeBeforePins) {
   }
 }
 
+TEST(MemoryPlanTest, LentRowsComeBeforeLentVersions) {
+  proto::Declaration declaration = Synchronous(3, 3);
+  const auto lent_rows = [&](int64_t limit, bool lends) {
+    const auto plan = PlanMemory(declaration, Slices(), 0, limit, lends);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan->lent_row_bytes;
+  };
+  EXPECT_EQ(lent_rows(0, /*lends=*/true), 0) << "no tables";
+  proto::EmbeddingTable& table = *declaration.add_tables();
+  table.set_name("t");
+  table.set_row_length(4);
+  table.set_max_rows(1 << 14);
+  table.mutable_initializer()->mutable_zeros();
+  table.set_max_rows_per_push(10);
+  constexpr int64_t kMost = 64 << 20;
+  // Four values, and 16 bytes besides.
+  constexpr int64_t kRowBytes = 4 * 4 + 16;
+  EXPECT_EQ(lent_rows(0, /*lends=*/true), kMost);
+  EXPECT_EQ(lent_rows(0, /*lends=*/false), 0);
+
+  const auto unlimited = PlanMemory(declaration, Slices(), 0, 0);
+  ASSERT_TRUE(unlimited.ok()) << unlimited.status();
+  const int64_t least = unlimited->needed_bytes;
+  const auto pushes =
+      static_cast<int64_t>(unlimited->extra_pushes) * (kT + 10 * kRowBytes);
+  EXPECT_EQ(lent_rows(least, /*lends=*/true), 0);
+  EXPECT_EQ(lent_rows(least + pushes + 5000, /*lends=*/true), 5000);
+  const auto more = PlanMemory(declaration, Slices(), 0,
+                               least + pushes + kMost + kT, /*lends=*/true);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_EQ(more->lent_row_bytes, kMost);
+  EXPECT_EQ(more->max_lent_versions, 1u);
+}
+
 TEST(MemoryPlanTest, OtherPsAndNothingToTrain) {
   const auto other = PlanMemory(Asynchronous(1), Slices(), 1, 0);
   ASSERT_TRUE(other.ok()) << other.status();

@@ -175,22 +175,35 @@ std::optional<proto::SharedBytes> NeighborLink::Lend(LoanId loan,
                                                      const Buffer& data,
                                                      const LentVersion& version,
                                                      uint64_t max_lent_bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (lent_version_bytes_ + data.size() > max_lent_bytes ||
+      !versions_->Add(version)) {
+    return std::nullopt;
+  }
+  std::optional<proto::SharedBytes> place = LendLocked(loan, data, version);
+  if (place.has_value()) {
+    lent_version_bytes_ += data.size();
+  } else {
+    versions_->Remove(version);
+  }
+  return place;
+}
+
+std::optional<proto::SharedBytes> NeighborLink::LendRows(LoanId loan,
+                                                         const Buffer& data) {
+  absl::MutexLock lock(&mutex_);
+  return LendLocked(loan, data, std::nullopt);
+}
+
+std::optional<proto::SharedBytes> NeighborLink::LendLocked(
+    LoanId loan, const Buffer& data, std::optional<LentVersion> version) {
   if (!IsContiguous(data)) return std::nullopt;
   const std::optional<SharedArena::Place> found =
       arena_->Find(data.spans()[0].data, data.size());
   if (!found.has_value()) return std::nullopt;
-
-  absl::MutexLock lock(&mutex_);
-  if (!why_ended_.ok() || lent_.size() >= kBoardSlots ||
-      lent_bytes_ + data.size() > max_lent_bytes) {
-    return std::nullopt;
-  }
+  if (!why_ended_.ok() || lent_.size() >= kBoardSlots) return std::nullopt;
   if (found->file > files_sent_ && !SendFiles().ok()) return std::nullopt;
-  if (!versions_->Add(version)) return std::nullopt;
-  if (!board_->Hold(loan)) {
-    versions_->Remove(version);
-    return std::nullopt;
-  }
+  if (!board_->Hold(loan)) return std::nullopt;
   lent_.push_back({loan, data, version});
   lent_bytes_ += data.size();
   lent_ever_ += data.size();
@@ -219,7 +232,10 @@ void NeighborLink::TakeBack() {
       continue;
     }
     board_->Free(lent.loan);
-    versions_->Remove(lent.version);
+    if (lent.version.has_value()) {
+      versions_->Remove(*lent.version);
+      lent_version_bytes_ -= lent.data.size();
+    }
     lent_bytes_ -= lent.data.size();
     counters_->lent_now -= lent.data.size();
     returned.push_back(std::move(lent));
@@ -270,7 +286,10 @@ void NeighborLink::End(const absl::Status& why) {
   shutdown(socket_->fd(), SHUT_RDWR);
   counters_->lent_now -= lent_bytes_;
   lent_bytes_ = 0;
-  for (const Lent& lent : lent_) versions_->Remove(lent.version);
+  lent_version_bytes_ = 0;
+  for (const Lent& lent : lent_) {
+    if (lent.version.has_value()) versions_->Remove(*lent.version);
+  }
   returned.swap(lent_);
 }
 

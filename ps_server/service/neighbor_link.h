@@ -120,11 +120,15 @@ class NeighborLink {
   // returned the loan or the link has ended. Returns nullopt if the data must
   // be sent instead: because it is not in one piece of the arena, the loan is
   // not offered, the peer does not receive the file, more than `max_lent_bytes`
-  // would be lent to the peer, or too many versions would be lent
+  // of versions would be lent to the peer, or too many versions would be lent
   // (LentVersions).
   std::optional<proto::SharedBytes> Lend(LoanId loan, const Buffer& data,
                                          const LentVersion& version,
                                          uint64_t max_lent_bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same for a copy of rows, whose owner limits how much of it there is
+  // (RowMemory).
+  std::optional<proto::SharedBytes> LendRows(LoanId loan, const Buffer& data)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Releases the data of loans that the peer has returned.
   void TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -147,8 +151,14 @@ class NeighborLink {
   struct Lent {
     LoanId loan;
     Buffer data;
-    LentVersion version;
+    // Not set for rows.
+    std::optional<LentVersion> version;
   };
+
+  // Lend and LendRows, without the limits of the former.
+  std::optional<proto::SharedBytes> LendLocked(
+      LoanId loan, const Buffer& data, std::optional<LentVersion> version)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status ReceiveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Take(const LinkMessage& message)
@@ -174,8 +184,9 @@ class NeighborLink {
   // How many of the arena's files the peer has been sent.
   size_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
-  // The number of bytes of the data in lent_.
+  // The number of bytes of the data in lent_, and of those of versions.
   uint64_t lent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t lent_version_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lent_ever_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t borrowed_ever_ ABSL_GUARDED_BY(mutex_) = 0;
 };

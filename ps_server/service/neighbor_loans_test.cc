@@ -245,6 +245,41 @@ TEST_F(LendTest, MoreVersionsThanMayBeLentAreSent) {
   EXPECT_FALSE(is_lent(two.get(), two->Offer(), 9));
 }
 
+// The shard itself limits how much memory it takes for rows.
+TEST_F(LendTest, RowsAreNoVersion) {
+  Start();
+  neighbors_->set_max_lent(kMinLentBytes, /*versions=*/1);
+  const auto client = MakeLink(SenderOf(0));
+  ValuesToLend rows = MakeVersion(kMinLentBytes, 'r');
+  google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
+  const LoanId loan = client->Offer();
+  *ranges.Add() = client->Range(kMinLentBytes, loan);
+  *ranges.Add() = client->Range(kMinLentBytes, client->Offer());
+  std::vector<TensorPiece> pieces(2);
+  for (TensorPiece& piece : pieces) {
+    piece.rows.emplace();
+    piece.data = rows.data;
+  }
+  neighbors_->Lend(client->sender(), {1, 0}, ranges, &pieces);
+  EXPECT_TRUE(pieces[0].shared.has_value());
+  EXPECT_TRUE(pieces[1].shared.has_value());
+  EXPECT_EQ(neighbors_->figures().lent_now, 2 * kMinLentBytes);
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'v');
+  ASSERT_TRUE(Lend(client.get(), &version, client->Offer()).shared.has_value());
+  EXPECT_EQ(neighbors_->figures().lent_now, 3 * kMinLentBytes);
+
+  client->board().Return(loan);
+  ValuesToLend more = MakeVersion(kMinLentBytes, 'w');
+  EXPECT_FALSE(Lend(client.get(), &more, client->Offer()).shared.has_value());
+  EXPECT_EQ(neighbors_->figures().lent_now, 2 * kMinLentBytes);
+  rows.data = Buffer();
+  EXPECT_FALSE(rows.IsGone()) << "one loan is left";
+  client->Close();
+  rows.AwaitGone();
+  version.AwaitGone();
+  EXPECT_EQ(neighbors_->figures().lent_now, 0u);
+}
+
 // The files that the ps makes fill the socket, and then are not sent; no thread
 // waits.
 TEST_F(LendTest, APeerThatNeverReadsItsSocketIsSentBytes) {

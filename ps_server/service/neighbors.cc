@@ -195,9 +195,11 @@ void Neighbors::Lend(
       if (link != nullptr) link->TakeBack();
     }
     std::optional<proto::SharedBytes> place;
+    const LoanId loan{range.loan().slot(), range.loan().serial()};
     if (link != nullptr) {
-      place = link->Lend({range.loan().slot(), range.loan().serial()},
-                         piece.data, version, max_lent_bytes_);
+      place = piece.rows.has_value()
+                  ? link->LendRows(loan, piece.data)
+                  : link->Lend(loan, piece.data, version, max_lent_bytes_);
     }
     if (!place.has_value()) {
       ++refused_loans_;

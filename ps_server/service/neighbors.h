@@ -86,9 +86,9 @@ class Neighbors {
   proto::LinkResponse Link(const proto::LinkRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends values to `sender`. `pieces` are parts of `version`, one for each of
-  // `ranges`. If possible, each piece for whose range the sender offers a loan
-  // gets a location in shared memory instead of its data.
+  // Lends values to `sender`. `pieces` are parts of `version`, or copies of
+  // rows, one for each of `ranges`. If possible, each piece for whose range the
+  // sender offers a loan gets a location in shared memory instead of its data.
   void Lend(const proto::Sender& sender, const LentVersion& version,
             const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
             std::vector<TensorPiece>* pieces);

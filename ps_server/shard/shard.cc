@@ -423,8 +423,8 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
     const proto::ReadRange& range = request.ranges(i);
     if (range.has_rows()) {
       HOLDFAST_ASSIGN_OR_RETURN(
-          auto rows,
-          tables_.Read(range, version.number, options_.update_threads));
+          auto rows, tables_.Read(range, version.number,
+                                  options_.update_threads, &row_memory_));
       reply.tensors.push_back(std::move(rows));
       continue;
     }

@@ -362,6 +362,7 @@ class Shard {
   std::optional<WantedValues> wanted_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   MemoryPlan memory_;
+  RowMemory row_memory_;
   // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
   // Read and changed only together with `store_`.

@@ -106,6 +106,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
                     request.slices(), options_.num_ps);
   loss_scale_ = request.loss_scale();
   memory_ = *memory;
+  row_memory_ = RowMemory(options_.arena, memory_.lent_row_bytes);
   optimizers_ = MakeOptimizers(declaration_);
   park();
   loading_ = true;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/rpc_limits.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/encoding.h"
 #include "common/tensor/row_ids.h"
@@ -186,7 +187,8 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
 
 absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
                                               GlobalStep version,
-                                              ThreadPool* threads) {
+                                              ThreadPool* threads,
+                                              RowMemory* memory) {
   HOLDFAST_ASSIGN_OR_RETURN(const auto found, Find(range.variable()));
   const EmbeddingTable& table = *tables_[found];
   const absl::StatusOr<std::vector<uint64_t>> ids =
@@ -199,7 +201,10 @@ absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
     }
   }
   const size_t floats = ids->size() * table.declared().row_length();
-  const std::shared_ptr<float[]> values(new float[floats]);
+  const bool may_be_lent = range.has_loan() &&
+                           range.encoding() == proto::EXACT &&
+                           floats * sizeof(float) >= kMinLentBytes;
+  const std::shared_ptr<float> values = memory->Take(floats, may_be_lent);
   Reads& reads = reads_[found];
   reads.rows += static_cast<int64_t>(ids->size());
   reads.found += version == version_

@@ -19,6 +19,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
+#include "ps_server/shard/row_memory.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/received_rows.h"
 #include "ps_server/table/table_snapshot.h"
@@ -110,10 +111,13 @@ class ShardTables {
                                       uint64_t most) const;
   // Reads the rows of a range, which ValueBytes must have accepted, at
   // `version`, which must be the newest or a held one. `threads` is as in
-  // EmbeddingTable::Read. Errors: INVALID_ARGUMENT, naming the table, for ids
-  // that do not parse or do not belong to this ps.
+  // EmbeddingTable::Read. The values are in memory taken from `memory`: in
+  // shared memory, if there is any, if the range offers a loan under which they
+  // may be lent. Errors: INVALID_ARGUMENT, naming the table, for ids that do
+  // not parse or do not belong to this ps.
   absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
-                                   GlobalStep version, ThreadPool* threads);
+                                   GlobalStep version, ThreadPool* threads,
+                                   RowMemory* memory);
 
   // Holds the newest version of all tables until the result is destroyed, which
   // must not outlive this object.

@@ -23,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/shared_memory/arena.h"
 #include "common/tensor/row_bucket.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -76,11 +77,26 @@ constexpr char kDeclaration[] = R"pb(
     push: INT8
     pull: BFLOAT16
   }
+  tables {
+    name: "wide"
+    row_length: 64
+    initializer { uniform { low: -1 high: 1 } }
+    max_rows_per_push: 600
+  }
   consistency { synchronous {} }
   seed: 3
   total_steps: 24
   checkpoints { every_steps: 4 keep: 2 }
 )pb";
+
+// Rows of which each of two ps has enough to lend them to a process of its
+// host.
+std::vector<uint64_t> WideOf(uint64_t step, uint32_t worker) {
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 600; ++i)
+    ids.push_back(37 * step + 101 * worker + i);
+  return ids;
+}
 
 // Arbitrary 64-bit ids, some more often than others.
 std::vector<uint64_t> ItemsOf(uint64_t step, uint32_t worker) {
@@ -119,6 +135,7 @@ class TablesTest : public testing::Test {
       options.task = *spec_->ReplicaTask(i);
       options.job_digest = "job";
       options.data_digest = "data";
+      options.same_host = same_host_;
       auto cluster = Cluster::Connect(std::move(options));
       ASSERT_TRUE(cluster.ok()) << cluster.status();
       workers_.push_back(*std::move(cluster));
@@ -152,10 +169,12 @@ class TablesTest : public testing::Test {
     std::vector<uint64_t> twin_ids;
     std::vector<float> twin;
     std::vector<float> sums;
+    std::vector<uint64_t> wide_ids;
+    std::vector<float> wide;
     std::unique_ptr<Cluster::Push> push;
   };
 
-  // Sets gradients for the rows of dense and twin that the worker's batch uses.
+  // Sets gradients for the rows that the worker's batch uses.
   void Fill(uint64_t step, uint32_t worker, Turn* turn) {
     turn->dense.assign(400, 0.0f);
     turn->twin_ids.clear();
@@ -180,6 +199,11 @@ class TablesTest : public testing::Test {
     }
     turn->sums.resize(8 * turn->items.unique().size());
     turn->items.Sum(gradients.data(), 8, turn->sums.data());
+    turn->wide.clear();
+    for (const float value : turn->values.RowsOf(2)) {
+      turn->wide.push_back(0.1f * value +
+                           GradientOf(turn->wide.size(), step, worker, 0));
+    }
   }
 
   absl::Status Step(uint64_t step) {
@@ -188,6 +212,8 @@ class TablesTest : public testing::Test {
       Turn& turn = turns[w];
       turn.items.Assign(ItemsOf(step, w));
       turn.values.WantRows(1, turn.items.unique());
+      turn.wide_ids = WideOf(step, w);
+      turn.values.WantRows(2, turn.wide_ids);
       absl::Status status =
           workers_[w]->StartPull(GlobalStep(step), &turn.values)->Await(Soon());
       if (!status.ok()) return status;
@@ -201,6 +227,7 @@ class TablesTest : public testing::Test {
       if (status.ok()) {
         status = turn.push->AddRows(1, turn.items.unique(), turn.sums);
       }
+      if (status.ok()) status = turn.push->AddRows(2, turn.wide_ids, turn.wide);
       Contribution contribution;
       contribution.seat = w;
       contribution.examples = 10 + w;
@@ -260,25 +287,33 @@ class TablesTest : public testing::Test {
   // Reads all rows that were ever used, and the variable.
   std::vector<float> ReadAll() {
     std::vector<uint64_t> ids;
+    std::vector<uint64_t> wide_ids;
     for (uint64_t step = 0; step < kSteps; ++step) {
       for (uint32_t w = 0; w < kWorkers; ++w) {
         for (const uint64_t id : ItemsOf(step, w)) ids.push_back(id);
+        for (const uint64_t id : WideOf(step, w)) wide_ids.push_back(id);
       }
     }
     client::RowBatch batch;
     batch.Assign(ids);
+    client::RowBatch wide;
+    wide.Assign(wide_ids);
     std::vector<uint64_t> twin(100);
     for (size_t i = 0; i < twin.size(); ++i) twin[i] = i;
     Parameters values;
     values.WantRows(0, twin);
     values.WantRows(1, batch.unique());
+    values.WantRows(2, wide.unique());
     const absl::Status status =
         workers_[0]->StartPull(GlobalStep(kSteps), &values)->Await(Soon());
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(values.RowsOf(0), values.Of(0))
         << "a table is the variable bit for bit (B6)";
     std::vector<float> all(values.Of(0).begin(), values.Of(0).end());
-    all.insert(all.end(), values.RowsOf(1).begin(), values.RowsOf(1).end());
+    for (const size_t table : {1, 2}) {
+      const absl::Span<const float> rows = values.RowsOf(table);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
     return all;
   }
 
@@ -321,6 +356,7 @@ class TablesTest : public testing::Test {
 
   proto::Declaration declaration_;
   std::string folder_;
+  bool same_host_ = true;
   std::optional<ClusterSpec> spec_;
   std::vector<std::unique_ptr<Process>> ps_;
   std::vector<std::unique_ptr<Cluster>> workers_;
@@ -344,17 +380,17 @@ TEST_F(TablesTest, TheStatusTellsOfEachTable) {
       read += batch.unique().size();
     }
   }
-  proto::TableReport twins;
-  proto::TableReport items;
+  std::map<std::string, proto::TableReport> sums;
+  proto::TableReport& twins = sums["twin"];
+  const proto::TableReport& items = sums["items"];
   for (const absl::Time end = Soon(); twins.reads() < 100;) {
     const auto status = workers_[0]->GetStatus(Soon());
     ASSERT_TRUE(status.ok()) << status.status();
     ASSERT_LT(SteadyNow(), end) << status->DebugString();
-    twins.Clear();
-    items.Clear();
+    for (auto& [name, sum] : sums) sum.Clear();
     for (const proto::TaskStatus& task : status->tasks()) {
       for (const proto::TableReport& table : task.ps().tables()) {
-        proto::TableReport& sum = table.name() == "twin" ? twins : items;
+        proto::TableReport& sum = sums[table.name()];
         sum.set_rows(sum.rows() + table.rows());
         sum.set_reads(sum.reads() + table.reads());
         sum.set_hits(sum.hits() + table.hits());
@@ -371,6 +407,46 @@ TEST_F(TablesTest, TheStatusTellsOfEachTable) {
   EXPECT_LT(items.hits(), read);
   EXPECT_GT(items.rows(), 0u);
   EXPECT_EQ(items.rows(), items.admissions() - items.expirations());
+}
+
+// Rows pass through shared memory if they are many, with the same bits as over
+// the network.
+TEST_F(TablesTest, RowsPassThroughSharedMemory) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  std::vector<float> network;
+  for (const bool same_host : {false, true}) {
+    same_host_ = same_host;
+    folder_ += "/next";
+    StartCluster(2);
+    Train(kSteps);
+    // The rows that ps 0 has of each batch are enough to be lent.
+    uint64_t bytes = 0;
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      for (uint32_t w = 0; w < kWorkers; ++w) {
+        for (const uint64_t id : WideOf(step, w)) {
+          if (PsOfBucket(BucketOfRow(id), 2) == 0) bytes += 64 * sizeof(float);
+        }
+      }
+    }
+    if (!same_host) bytes = 0;
+    proto::SharedMemoryUse use;
+    for (const absl::Time end = Soon();;) {
+      const auto status = workers_[0]->GetStatus(Soon());
+      ASSERT_TRUE(status.ok()) << status.status();
+      for (const proto::TaskStatus& task : status->tasks()) {
+        if (task.task().job() == "ps" && task.task().index() == 0) {
+          use = task.ps().shared_memory();
+        }
+      }
+      if (use.received_bytes() >= bytes && use.sent_bytes() >= bytes) break;
+      ASSERT_LT(SteadyNow(), end) << use.DebugString();
+    }
+    EXPECT_EQ(use.received_bytes(), bytes);
+    EXPECT_EQ(use.sent_bytes(), bytes);
+    const std::vector<float> all = Finish();
+    if (!same_host) network = all;
+    EXPECT_EQ(all, network);
+  }
 }
 
 TEST_F(TablesTest, TheRowsAreTheSameForAnyNumberOfPs) {

@@ -12,10 +12,13 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -58,6 +61,23 @@ const std::string kHalfHello =
     std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8);
 const std::string kHttp2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+// A connection to a Unix socket, or -1.
+int ConnectToSocket(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  // Does not wait while the backlog is full.
+  fcntl(fd, F_SETFL, O_NONBLOCK);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) !=
+      0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
 // A connection to `port` of this machine, or -1.
 int Connect(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -84,7 +104,8 @@ bool IsClosed(int fd) {
 
 // Opens kSockets connections, sends `hello` over each, keeps them until `over`,
 // and replaces those that are closed.
-void HoldSockets(uint16_t port, const std::function<std::string()>& hello,
+void HoldSockets(const std::function<int()>& connect,
+                 const std::function<std::string()>& hello,
                  const std::atomic<bool>& over, std::atomic<int>* refused) {
   std::vector<int> sockets(kSockets, -1);
   while (!over) {
@@ -95,7 +116,7 @@ void HoldSockets(uint16_t port, const std::function<std::string()>& hello,
         close(fd);
         ++*refused;
       }
-      fd = Connect(port);
+      fd = connect();
       if (fd < 0) continue;
       const std::string bytes = hello();
       (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -111,15 +132,19 @@ class FloodTest : public testing::Test {
  protected:
   FloodTest() : folder_(FreshFolder()) {}
 
-  // Trains, and attacks from the fifth step until the job is done.
+  // Trains, and attacks from the fifth step until the job is done. `ps_flags`:
+  // further flags of each ps.
   void TrainUnder(const std::function<void(const TaskCluster&,
-                                           const std::atomic<bool>&)>& attack) {
+                                           const std::atomic<bool>&)>& attack,
+                  const std::vector<std::string>& ps_flags = {}) {
     const auto digest =
         DigestInPeace(JobKind::kSynchronous, folder_ + "/peace");
     ASSERT_TRUE(digest.ok()) << digest.status();
     TaskCluster::Options options =
         SmallCluster(JobKind::kSynchronous, folder_ + "/attacked");
     options.tls = true;
+    options.ps_flags.insert(options.ps_flags.end(), ps_flags.begin(),
+                            ps_flags.end());
     options.launcher = [](const std::string& task) {
       return task[0] == 'p' ? std::vector<std::string>{"prlimit", kDescriptors}
                             : std::vector<std::string>();
@@ -170,7 +195,7 @@ TEST_F(FloodTest, OfConnectionsThatShowNoCertificate) {
     const auto flood = [&](std::atomic<int>* refused,
                            std::function<std::string()> hello) {
       floods.emplace_back([&enough, port, refused, hello] {
-        HoldSockets(port, hello, enough, refused);
+        HoldSockets([port] { return Connect(port); }, hello, enough, refused);
       });
     };
     flood(&silent, [] { return std::string(); });
@@ -206,6 +231,51 @@ TEST_F(FloodTest, OfConnectionsThatShowNoCertificate) {
     EXPECT_GT(garbage, 0);
     EXPECT_GT(plain, 0);
   });
+}
+
+// Of the sockets over which processes of one host share memory.
+TEST_F(FloodTest, OfTheSocketsForNeighbors) {
+  // A socket's path must be short.
+  char directory[] = "/tmp/flood.XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const auto flood_all = [&](const TaskCluster&,
+                             const std::atomic<bool>& over) {
+    std::atomic<int> silent(0), garbage(0);
+    std::atomic<bool> enough(false);
+    std::vector<std::thread> floods;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      const auto connect = [path = entry.path().string()] {
+        return ConnectToSocket(path);
+      };
+      floods.emplace_back([&, connect] {
+        HoldSockets(
+            connect, [] { return std::string(); }, enough, &silent);
+      });
+      floods.emplace_back([&, connect] {
+        std::mt19937 random(1);
+        const auto hello = [&] {
+          std::string bytes(1 + random() % 100, '\0');
+          for (char& c : bytes) c = static_cast<char>(random());
+          return bytes;
+        };
+        HoldSockets(connect, hello, enough, &garbage);
+      });
+    }
+    EXPECT_EQ(floods.size(), 4u) << "two floods for each of two ps";
+    const absl::Time until = SteadyNow() + absl::Seconds(2);
+    while (!over && SteadyNow() < until) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    enough = true;
+    for (std::thread& thread : floods) thread.join();
+    std::cout << "closed by the ps: " << silent << " silent, " << garbage
+              << " with garbage" << std::endl;
+    // A ps keeps 64 that have said nothing.
+    EXPECT_GT(silent, 0);
+    EXPECT_GT(garbage, 0);
+  };
+  TrainUnder(flood_all, {absl::StrCat("--same_host_dir=", directory)});
+  std::filesystem::remove_all(directory);
 }
 
 // A call that is started but never sends its message.
