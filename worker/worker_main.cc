@@ -55,6 +55,7 @@
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
 #include "worker/backend/pinned_ranges.h"
+#include "worker/backend/proof.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
@@ -354,8 +355,7 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
     return absl::CancelledError("the job has ended");
   }
   if (!status.ok()) return status;
-  HOLDFAST_ASSIGN_OR_RETURN(auto job, DeclaredJobFile(cluster->declaration()));
-  return std::move(job);
+  return DeclaredJobFile(cluster->declaration());
 }
 
 // The data and the model: everything that a worker has before it connects to
@@ -401,9 +401,14 @@ absl::Status MakeBackends(const Config& config, Workshop* workshop) {
     (*backend)->SetTracer(config.tracer);
     return absl::OkStatus();
   };
+  std::vector<Backend*> backends;
+  std::vector<std::string> names;
   for (const Place& place : config.device.places) {
     HOLDFAST_RETURN_IF_ERROR(make(place, &workshop->backends.emplace_back()));
+    backends.push_back(workshop->backends.back().get());
+    names.push_back(place.has_value() ? absl::StrCat("cuda:", *place) : "cpu");
   }
+  HOLDFAST_RETURN_IF_ERROR(ProvePeers(backends, names));
   if (workshop->test_set == nullptr) return absl::OkStatus();
   return make(config.device.places.front(), &workshop->evaluation_backend);
 }

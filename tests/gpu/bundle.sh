@@ -26,6 +26,7 @@ cd "$root"
 readonly limit_mib=64
 readonly targets=(
   //cli:holdfast
+  //examples/cuda_model:gelu_worker
   //ps_server
   //tests/gpu:gpu_benchmark
   //tests/gpu:gpu_parity_test
@@ -45,7 +46,7 @@ for target in "${targets[@]}"; do
 done
 
 install -m 755 tests/gpu/cluster_test.sh tests/gpu/run.sh "$folder/"
-install -m 644 tests/gpu/torch_benchmark.py "$folder/"
+install -m 755 tests/gpu/hidden.py tests/gpu/torch_benchmark.py "$folder/"
 mkdir -p "$folder/examples/cuda_model"
 install -m 644 examples/*.textproto "$folder/examples/"
 install -m 644 examples/cuda_model/*.textproto "$folder/examples/cuda_model/"

@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Trains each of the example jobs end to end on the first GPU, with 2 ps and 2
 # workers, twice: both runs must succeed, compute on the GPU, and end with the
-# same values. Prints how many cases ran; without a GPU, none do.
+# same values. The perceptron is also trained in both kinds of 16 bits, and a
+# model with kernels of its own by a worker of its own. Prints how many cases
+# ran; without a GPU, none do.
 #
-#   cluster_test.sh FOLDER      with holdfast, ps_server, ps_worker, examples/ and,
-#                               perhaps, data/ (bundle.sh)
+#   cluster_test.sh FOLDER      with holdfast, ps_server, ps_worker, gelu_worker,
+#                               examples/ and, perhaps, data/ (bundle.sh)
 #   cluster_test.sh FILE...     the programs and the job files
+#
+# DEVICE=cpu tests this script where there is no GPU.
 set -euo pipefail
 
 scratch="$(mktemp -d)"
@@ -22,7 +26,8 @@ else
     cp "$file" "$to"
   done
 fi
-readonly jobs=(softmax mlp cnn resnet)
+readonly jobs=(softmax mlp mlp.bfloat16 mlp.float16 cnn resnet gelu)
+readonly device="${DEVICE:-cuda:0}"
 
 # Images to train on: 2000 of Fashion-MNIST, or as many generated ones.
 data="$folder/data"
@@ -40,15 +45,17 @@ if [[ ! -e "$data" ]]; then
   } >"$data/t10k-labels-idx1-ubyte.gz"
 fi
 
-# Trains $1 for 100 steps; $2 is the name of the run, part of the names of its
-# output and result.
+# Trains $1, a job's name and perhaps a precision, for 100 steps; $2 is the name
+# of the run, part of the names of its output and result.
 train() {
-  local job="$scratch/$1.textproto"
+  local job="$scratch/$1.textproto" name="${1%.*}" worker="$folder/ps_worker" file
+  [[ "$name" != gelu ]] || worker="$folder/gelu_worker"
+  file="$(find "$folder/examples" -name "fashion_mnist_$name.textproto" | head -n 1)"
   sed -E -e "s#\"[^\"]*/(train|t10k)-(images|labels)-#\"$data/t10k-\2-#" \
-    -e 's/^(epochs|steps):.*/steps: 100/' \
-    "$folder/examples/fashion_mnist_$1.textproto" >"$job"
-  "$folder/holdfast" local --job="$job" --ps=2 --workers=2 \
-    --worker_flags=--device=cuda:0 --run_dir="$scratch/$1.$2" >"$scratch/$1.$2.log" 2>&1
+    -e 's/^(epochs|steps):.*/steps: 100/' "$file" >"$job"
+  [[ "$1" != *.* ]] || echo "precision { ${1#*.} {} }" >>"$job"
+  "$folder/holdfast" local --job="$job" --ps=2 --workers=2 --worker_binary="$worker" \
+    --worker_flags=--device="$device" --run_dir="$scratch/$1.$2" >"$scratch/$1.$2.log" 2>&1
 }
 
 digest_of() { sed -n 's/.*"digest": "\(.*\)".*/\1/p' "$scratch/$1.$2/result.json"; }
@@ -64,17 +71,18 @@ for job in "${jobs[@]}"; do
   code=0
   train "$job" first || code=$?
   # The worker's reason: no GPU, no driver, no cuBLAS, or no CUDA in this build.
-  reason="$(grep -rhoE -- '--device=cuda:0: .*' "$scratch/$job.first"* | head -n 1 || true)"
+  reason="$(grep -rhoE -- "--device=$device: .*" "$scratch/$job.first"* | head -n 1 || true)"
   if ((cases == 0 && code != 0)) && [[ -n "$reason" ]]; then
     echo "no case ran: $reason"
     exit 0
   fi
   ((code == 0)) || fail "$job" "exit code $code"
   train "$job" second || fail "$job" "the second run failed"
-  grep -q '"gpu": {' "$scratch/$job.first/result.json" || fail "$job" "not on a GPU"
+  [[ "$device" == cpu ]] || grep -q '"gpu": {' "$scratch/$job.first/result.json" ||
+    fail "$job" "not on a GPU"
   [[ -n "$(digest_of "$job" first)" ]] || fail "$job" "no digest"
   [[ "$(digest_of "$job" first)" == "$(digest_of "$job" second)" ]] ||
     fail "$job" "two runs came to different values"
   cases=$((cases + 1))
 done
-echo "$cases cases ran: 2 ps and 2 workers on cuda:0, 100 steps, twice each"
+echo "$cases cases ran: 2 ps and 2 workers on $device, 100 steps, twice each"

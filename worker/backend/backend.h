@@ -381,6 +381,9 @@ class Backend {
   // thread that uses this backend, after Share has returned.
   virtual absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                             DeviceBuffer* staging) = 0;
+  // From now on Fetch copies what the owner of `shared` shares over host
+  // memory: for devices that cannot be trusted to copy from each other.
+  virtual void FetchOverHost(const SharedMatrix& shared) {}
 
   // Runs a model's own operation, which must read and write no matrices of the
   // backend except `touched`. Errors: those that `operation` returns.

@@ -186,4 +186,20 @@ absl::Status CudaDeviceRuntime::CopyFromPeer(int peer_device,
                     kWhat);
 }
 
+absl::Status CudaDeviceRuntime::CopyFromPeerOverHost(const float* theirs,
+                                                     int64_t size,
+                                                     float* staging,
+                                                     float* device) {
+  constexpr char kWhat[] = "a copy from another GPU over host memory";
+  const cudaStream_t copies = stream(StreamId::kCopyIn);
+  const size_t bytes = size * sizeof(float);
+  // An address says which GPU it belongs to, and any stream may copy from it.
+  HOLDFAST_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(staging, theirs, bytes, cudaMemcpyDeviceToHost, copies),
+      kWhat));
+  return CudaStatus(
+      cudaMemcpyAsync(device, staging, bytes, cudaMemcpyHostToDevice, copies),
+      kWhat);
+}
+
 }  // namespace holdfast

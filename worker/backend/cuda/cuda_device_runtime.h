@@ -49,6 +49,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
   // Copies through the host if the GPUs cannot reach each other.
+  absl::Status CopyFromPeerOverHost(const float* theirs, int64_t size,
+                                    float* staging, float* device) override;
   absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
                             float* device) override;
 

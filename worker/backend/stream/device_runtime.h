@@ -95,6 +95,10 @@ class DeviceRuntime {
   // kCopyIn.
   virtual absl::Status CopyFromPeer(int peer_device, const float* theirs,
                                     int64_t size, float* device) = 0;
+  // The same by two copies, to `staging`, which is pinned host memory for
+  // `size` values, and from there to this device.
+  virtual absl::Status CopyFromPeerOverHost(const float* theirs, int64_t size,
+                                            float* staging, float* device) = 0;
 };
 
 }  // namespace holdfast

@@ -292,6 +292,22 @@ absl::Status HostRuntime::CopyFromPeer(int, const float* theirs, int64_t size,
   absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   EnqueueCopy(StreamId::kCopyIn, theirs, size, device);
+  if (options_.wrong_peer_copies) {
+    At(StreamId::kCopyIn)
+        .queue.push_back({[device, size] { std::fill_n(device, size, 0.0f); },
+                          std::nullopt});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostRuntime::CopyFromPeerOverHost(const float* theirs,
+                                               int64_t size, float* staging,
+                                               float* device) {
+  absl::MutexLock lock(&machine_->mutex);
+  if (!failure_.ok()) return failure_;
+  ++copies_over_host_;
+  EnqueueCopy(StreamId::kCopyIn, theirs, size, staging);
+  EnqueueCopy(StreamId::kCopyIn, staging, size, device);
   return absl::OkStatus();
 }
 

@@ -69,6 +69,9 @@ class HostRuntime final : public DeviceRuntime {
     std::optional<std::pair<StreamId, StreamId>> ignored_wait;
     // Whether waits for events of other devices do nothing.
     bool ignored_peer_wait = false;
+    // Whether CopyFromPeer copies zeros, as some machines do whose IOMMU
+    // redirects copies between devices.
+    bool wrong_peer_copies = false;
     // The stream for which Synchronize does not wait. Absent: it waits for all.
     std::optional<StreamId> ignored_synchronize;
     // Whether work is done only when the host waits for it.
@@ -90,6 +93,8 @@ class HostRuntime final : public DeviceRuntime {
 
   // The number of allocations of device memory so far.
   int64_t allocations() const { return allocations_; }
+  // The number of calls of CopyFromPeerOverHost so far.
+  int64_t copies_over_host() const { return copies_over_host_; }
   // Whether all the work of `stream` has been done.
   bool IsIdle(StreamId stream);
   // Makes all later calls fail with `status`, as they do on a broken device.
@@ -116,6 +121,8 @@ class HostRuntime final : public DeviceRuntime {
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
   absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
                             float* device) override;
+  absl::Status CopyFromPeerOverHost(const float* theirs, int64_t size,
+                                    float* staging, float* device) override;
 
  private:
   // A point in a stream: the end of its first `items` items.
@@ -197,6 +204,7 @@ class HostRuntime final : public DeviceRuntime {
   // freed memory finds NaN there.
   std::vector<Allocation> made_;
   int64_t device_bytes_ = 0;
+  int64_t copies_over_host_ = 0;
   int64_t allocations_ = 0;
   absl::Status failure_;
 };

@@ -368,6 +368,14 @@ absl::StatusOr<ConstMatrix> StreamBackend::Fetch(const SharedMatrix& shared,
   if (theirs.size() == 0) return copy;
   HOLDFAST_ASSIGN_OR_RETURN(const auto found, BlockOf(copy.data));
   Block* const block = found;
+  const bool over_host = over_host_.count(shared.device) > 0;
+  if (over_host) {
+    status = pool_.Pin(block);
+    if (!status.ok()) return status;
+    // The pinned memory may be written by a copy out.
+    status = out_.Await(block->copied_out);
+    if (!status.ok()) return status;
+  }
   status = compute_.LetWait(StreamId::kCopyIn, block->computed);
   if (!status.ok()) return status;
   status =
@@ -376,11 +384,19 @@ absl::StatusOr<ConstMatrix> StreamBackend::Fetch(const SharedMatrix& shared,
   block->copied_in = in_.Next();
   const int64_t bytes = theirs.size() * int64_t{sizeof(float)};
   status = Traced(StreamId::kCopyIn, "copy from a peer", bytes, [&] {
+    if (over_host) {
+      return runtime_->CopyFromPeerOverHost(theirs.data, theirs.size(),
+                                            block->pinned, copy.data);
+    }
     return runtime_->CopyFromPeer(shared.device, theirs.data, theirs.size(),
                                   copy.data);
   });
   if (!status.ok()) return status;
   return copy;
+}
+
+void StreamBackend::FetchOverHost(const SharedMatrix& shared) {
+  over_host_.insert(shared.device);
 }
 
 absl::Status StreamBackend::Order(Touched touched) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,7 @@ class StreamBackend final : public Backend {
   absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) override;
   absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                     DeviceBuffer* staging) override;
+  void FetchOverHost(const SharedMatrix& shared) override;
 
   absl::Status Custom(absl::Span<const ConstMatrix> touched,
                       CustomOperation operation) override;
@@ -247,6 +249,8 @@ class StreamBackend final : public Backend {
   // The first error, after which the device's state is unknown. OK: there was
   // none.
   absl::Status error_;
+  // The devices from which Fetch copies over host memory.
+  std::set<int> over_host_;
 
   DeviceBuffer workspace_;
   DeviceBuffer loss_sums_;
