@@ -15,8 +15,8 @@ namespace holdfast {
 // memory, which a process of the same host can read in place
 // (docs/protocol/same_host.md), up to a limit, or else private memory.
 //
-// Thread-compatible. Pieces may be released on any thread, and may outlive the
-// object, but not the arena's other users.
+// Thread-compatible. What Take has returned may be released on any thread, and
+// may outlive the object and the arena.
 class RowMemory {
  public:
   // Private memory only.
@@ -26,8 +26,8 @@ class RowMemory {
   RowMemory(SharedArena* arena, int64_t max_shared_bytes)
       : arena_(arena), max_shared_bytes_(max_shared_bytes) {}
 
-  // Returns memory for `size` elements, with unspecified contents: shared
-  // memory if `may_be_lent`, and if there is any.
+  // Returns memory for `size` (at least 1) elements, with unspecified contents:
+  // shared memory if `may_be_lent`, and if the limit leaves any.
   std::shared_ptr<float> Take(size_t size, bool may_be_lent);
 
  private:

@@ -11,7 +11,7 @@
 #
 # Parts, most informative first:
 #
-#   clusters    2 ps and 2 workers train four example jobs, twice each
+#   clusters    2 ps and 2 workers train some of the example jobs, twice each
 #   parity      compares GPU and CPU, operation by operation and in whole models
 #   blocking    the same, waiting for each kernel (CUDA_LAUNCH_BLOCKING=1)
 #   memcheck, initcheck, synccheck, racecheck

@@ -37,6 +37,7 @@ absl::StatusOr<bool> Arrives(absl::Span<const float> pattern, Backend* from,
 
 absl::Status ProvePeers(absl::Span<Backend* const> backends,
                         absl::Span<const std::string> names) {
+  if (backends.size() < 2) return absl::OkStatus();
   // No two values are equal, and none is 0.
   std::vector<float> pattern(kPatternSize);
   for (int64_t i = 0; i < kPatternSize; ++i) {
