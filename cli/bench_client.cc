@@ -151,12 +151,12 @@ absl::StatusOr<std::map<std::string, Costs>> MeasureInTurn(
     for (const Op& op : round) {
       absl::Status status = op.prepare ? op.prepare() : absl::OkStatus();
       if (!status.ok()) return status;
-      const auto before = CpuTimeOf(pids);
+      HOLDFAST_ASSIGN_OR_RETURN(const auto before, CpuTimeOf(pids));
       status =
           Timed(op.run, schedule.counts() ? &costs[op.name].samples : nullptr);
       if (!status.ok()) return status;
       HOLDFAST_ASSIGN_OR_RETURN(const auto after, CpuTimeOf(pids));
-      if (schedule.counts()) costs[op.name].cpu += after - *before;
+      if (schedule.counts()) costs[op.name].cpu += after - before;
     }
   }
   return costs;

@@ -166,8 +166,10 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
   std::cout << profile.rows << " rows of " << profile.columns.size()
             << " columns\n";
   if (profile.uneven_rows > 0) {
-    std::cout << profile.uneven_rows << " more rows have another length; "
-              << profile.first_uneven << "\n";
+    std::cout << profile.uneven_rows
+              << (profile.uneven_rows == 1 ? " more row has"
+                                           : " more rows have")
+              << " another length; " << profile.first_uneven << "\n";
   }
   std::cout << "\n";
   Table table({{"column"},

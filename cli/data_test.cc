@@ -57,7 +57,7 @@ TEST(DataCommandTest, TellsOfColumnsAndASchema) {
   EXPECT_EQ(said.code, kExitDone) << said.error;
   EXPECT_THAT(said.out,
               AllOf(HasSubstr("4 rows of 5 columns"),
-                    HasSubstr("1 more rows have another length; " + path +
+                    HasSubstr("1 more row has another length; " + path +
                               ": line 6 has 2 cells instead of 5"),
                     HasSubstr("0.816497"), HasSubstr("rome (2), paris (1)")));
   EXPECT_THAT(

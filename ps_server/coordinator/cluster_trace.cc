@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "common/base/join_some.h"
 #include "common/trace/trace_parts.h"
 #include "ps_server/protocol/request.h"
 
@@ -16,16 +16,6 @@ namespace {
 using proto::TraceResponse;
 
 const TaskId kOwn = {kPsJob, 0};
-
-// The maximum number of tasks that a list names.
-constexpr size_t kMostNamed = 20;
-
-std::string JoinSome(const std::vector<std::string>& names) {
-  if (names.size() <= kMostNamed) return absl::StrJoin(names, ", ");
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + kMostNamed, ", "), " and ",
-      names.size() - kMostNamed, " more");
-}
 
 }  // namespace
 

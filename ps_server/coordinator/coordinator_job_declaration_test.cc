@@ -151,7 +151,8 @@ TEST_F(CoordinatorTest, BadDeclarations) {
        {"variable \"w\""}},
       {"no such optimizer",
        [](auto& d) { d.mutable_variables(1)->set_optimizer(1); },
-       {"variable \"b\": optimizer 1 of 1"}},
+       {"variable \"b\": names optimizer 1, but there are 1, "
+        "numbered from 0"}},
       {"names of variables in a variable",
        [](auto& d) {
          d.mutable_variables(1)->mutable_compression()->set_variables("b");

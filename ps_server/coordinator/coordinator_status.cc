@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/join_some.h"
 #include "common/process/version.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/request.h"
@@ -22,16 +23,6 @@ namespace {
 // A shorter wait is part of the normal course of a step, and is not reported to
 // users.
 constexpr absl::Duration kLate = absl::Seconds(2);
-// The maximum number of tasks that an answer names.
-constexpr size_t kMostNamed = 20;
-
-// Joins the names, and replaces those beyond kMostNamed by their number.
-std::string JoinSome(const std::vector<std::string>& names) {
-  if (names.size() <= kMostNamed) return absl::StrJoin(names, ", ");
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + kMostNamed, ", "), " and ",
-      names.size() - kMostNamed, " more");
-}
 
 }  // namespace
 

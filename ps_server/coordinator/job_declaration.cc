@@ -76,6 +76,13 @@ absl::Status CheckEvaluation(const proto::Declaration& declaration,
   return absl::OkStatus();
 }
 
+// Says that a declaration has no optimizer `index`.
+std::string NoSuchOptimizer(uint32_t index,
+                            const proto::Declaration& declaration) {
+  return absl::StrCat("names optimizer ", index, ", but there are ",
+                      declaration.optimizers_size(), ", numbered from 0");
+}
+
 // Adds the names of the tables to `names`.
 absl::Status CheckTables(const proto::Declaration& declaration,
                          std::set<std::string>* names) {
@@ -87,8 +94,7 @@ absl::Status CheckTables(const proto::Declaration& declaration,
     if (!names->insert(table.name()).second) return error("declared twice");
     if (table.optimizer() >=
         static_cast<uint32_t>(declaration.optimizers_size())) {
-      return error("optimizer ", table.optimizer(), " of ",
-                   declaration.optimizers_size());
+      return error(NoSuchOptimizer(table.optimizer(), declaration));
     }
     HOLDFAST_RETURN_IF_ERROR(
         EmbeddingTable::Create(table, declaration.optimizers(table.optimizer()),
@@ -166,8 +172,7 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
     }
     if (variable.optimizer() >=
         static_cast<uint32_t>(resolved.optimizers_size())) {
-      return error("optimizer ", variable.optimizer(), " of ",
-                   resolved.optimizers_size());
+      return error(NoSuchOptimizer(variable.optimizer(), resolved));
     }
     if (!variable.compression().variables().empty()) {
       return error("compression.variables is only for job files");

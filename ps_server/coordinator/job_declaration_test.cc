@@ -58,7 +58,7 @@ TEST(JobDeclarationTest, VariablesAreChecked) {
   proto::Declaration optimizer = Make();
   optimizer.mutable_variables(0)->set_optimizer(1);
   EXPECT_TRUE(Fails(declared.Complete(optimizer).status(), kInvalid,
-                    {"optimizer 1 of 1"}));
+                    {"names optimizer 1, but there are 1, numbered from 0"}));
 }
 
 TEST(JobDeclarationTest, TheFirstFieldThatDiffersIsNamed) {

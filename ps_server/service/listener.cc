@@ -93,9 +93,9 @@ class Listener::Room {
     }
     if (now >= report_) {
       report_ = now + kReportEvery;
-      LOG(WARNING)
-          << "refusing connections: " << limit_
-          << " descriptors are open, three quarters of this process's limit";
+      LOG(WARNING) << "refusing connections: at least " << limit_
+                   << " descriptors are open, three quarters of this process's "
+                      "limit (ulimit -n)";
     }
     return false;
   }
