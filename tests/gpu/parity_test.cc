@@ -32,6 +32,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/tensor/norm.h"
 #include "tests/gpu/case_count.h"
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cpu/cpu_backend.h"
@@ -837,6 +838,52 @@ TEST_F(ParityTest, Losses) {
         ASSERT_FALSE(HasFatalFailure());
       }
     }
+  }
+}
+
+// In blocks of 8192 values, the last of which may be partial.
+TEST_F(ParityTest, SumsOfSquares) {
+  std::vector<int64_t> sizes = {0, 1, 3, 4, 1000, 8191, 8192, 8193, 70'001};
+  // More than one round of all blocks.
+  if (!DeviceIsSlow()) sizes.push_back((int64_t{1} << 24) + 5);
+  for (const int64_t size : sizes) {
+    std::vector<float> values = RandomValues(size, 1);
+    const auto sum_at = [&](int64_t offset) {
+      constexpr float kGuard = 12345;
+      std::vector<float> host(offset + size, kGuard);
+      std::copy(values.begin(), values.end(), host.begin() + offset);
+      const std::vector<float> guards(6, kGuard);
+      DeviceBuffer staging, sums;
+      const auto x = device_->Upload(host, 1, host.size(), &staging);
+      const auto to = device_->Upload(guards, 1, guards.size(), &sums);
+      EXPECT_TRUE(x.ok() && to.ok());
+      device_->SumSquares({x->data + offset, size, 1},
+                          {sums.View(1, 6).data + 2, 1, 2});
+      const auto download = device_->StartDownload(sums.View(1, 6));
+      EXPECT_TRUE(download.ok() && device_->Await(*download).ok());
+      double sum = 0;
+      std::memcpy(&sum, &download->values[2], sizeof(sum));
+      for (const int i : {0, 1, 4, 5}) EXPECT_EQ(download->values[i], kGuard);
+      ++g_cases;
+      return sum;
+    };
+    SCOPED_TRACE(absl::StrCat(size, " values"));
+    const double expected = SumOfSquares(values);
+    const double made = sum_at(0);
+    EXPECT_NEAR(made, expected, DeviceHasTheCpusBits() ? 0 : 1e-12 * expected);
+    EXPECT_EQ(sum_at(1), made);
+    if (size == 0) continue;
+    for (const float bad : {kNan, std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+      for (const int64_t place : {int64_t{0}, size - 1}) {
+        const float good = std::exchange(values[place], bad);
+        EXPECT_FALSE(std::isfinite(sum_at(0))) << place;
+        values[place] = good;
+      }
+    }
+    // Far above the largest float32.
+    values[size / 2] = 1e30f;
+    EXPECT_NEAR(sum_at(0), SumOfSquares(values), 1e47);
   }
 }
 

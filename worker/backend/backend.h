@@ -284,7 +284,10 @@ struct PendingLoss {
 // calls give the same bits, for the same device and number of threads, wherever
 // in memory the matrices are.
 //
-// Thread-compatible: one model uses it from one thread at a time.
+// Thread-compatible: one model uses it from one thread at a time. Await and
+// ReadLoss are an exception: while that thread goes on using the backend,
+// another thread may call them for a download, or a loss, whose Start call has
+// returned.
 class Backend {
  public:
   struct Description {
@@ -299,6 +302,11 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Description Describe() const = 0;
+
+  // Whether operations and copies may still be under way when their calls have
+  // returned. If not, downloads and losses are there at once, and waiting for
+  // them in another thread gains nothing.
+  virtual bool IsAsynchronous() const { return false; }
 
   // Sets the tracer in which the backend records its operations and copies from
   // now on, and in which the backend's users record parts of models. `tracer`
@@ -367,7 +375,8 @@ class Backend {
   // Whether the values have arrived; downloads arrive in the order of the calls
   // of StartDownload.
   virtual absl::StatusOr<bool> HasArrived(const Download& download) = 0;
-  // Waits until the values have arrived.
+  // Waits until the values have arrived. May be called by a second thread, as
+  // said above.
   virtual absl::Status Await(const Download& download) = 0;
 
   // Lets other backends of the same kind read `matrix`, with the values that it
@@ -403,6 +412,12 @@ class Backend {
 
   // sums[0, j] = sum over i of x[i, j], with x [m, n] and sums [1, n].
   virtual void SumRows(ConstMatrix x, Matrix sums) = 0;
+
+  // sum = sum over i and j of x[i, j]^2, in double, with sum [1, 2]: the memory
+  // of one double, aligned to 8 bytes. The sum is finite if and only if all
+  // values are, because the square of a float is exact in double, and no sum of
+  // such squares overflows.
+  virtual void SumSquares(ConstMatrix x, Matrix sum) = 0;
 
   // y[i, j] = max(x[i, j], 0), NaN where x is NaN, so that a NaN shows in the
   // loss. y may be x.
@@ -653,7 +668,8 @@ class Backend {
                                                 const Targets& targets,
                                                 Matrix* gradient);
   // Waits for the sums of the loss that was started last, but not for
-  // operations that were begun after it.
+  // operations that were begun after it. May be called by a second thread, as
+  // said above.
   virtual absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) {
     return *loss.sums;
   }

@@ -94,14 +94,15 @@ class Model {
   // `batch.positions`, so that an example is treated the same in every batch
   // and on every worker.
   //
-  // Calls `sink` once for each trainable variable and each table, from this
-  // thread, as soon as its gradient is ready, before the rest of the backward
-  // pass: the worker sends the gradient meanwhile. The last layer's gradients
-  // come first. A gradient may be written to the memory that the sink has for
-  // it (GradientSink::Memory); in any other memory it must stay unchanged until
-  // the next call of ComputeGradients. For a variable that is a moving average,
-  // `sink` gets the batch's value instead of a gradient. `batch.loss_scale`
-  // does not change gradients except for rounding errors.
+  // Calls `sink` once for each trainable variable and each table, as soon as
+  // its gradient is ready, before the rest of the backward pass: the worker
+  // sends the gradient meanwhile. Any thread may call `sink`, but one at a
+  // time, and all calls must be over when this returns. The last layer's
+  // gradients come first. A gradient may be written to the memory that the sink
+  // has for it (GradientSink::Memory); in any other memory it must stay
+  // unchanged until the next call of ComputeGradients. For a variable that is a
+  // moving average, `sink` gets the batch's value instead of a gradient.
+  // `batch.loss_scale` does not change gradients except for rounding errors.
   //
   // When this has returned, even with an error, nothing may read the parameters
   // and the batch any more: a model that uploads values on which no gradient

@@ -2,7 +2,6 @@
 #include "worker/model/network_model.h"
 
 #include <cmath>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -89,41 +88,31 @@ absl::StatusOr<BatchResult> NetworkModel::ComputeGradients(
 absl::StatusOr<BatchResult> NetworkModel::Compute(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     GradientSink sink) {
-  downloads_.Clear();
   Matrix gradient;
   HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
                             RunForward(parameters, batch, &gradient));
-  const PendingLoss& loss = forward.loss;
-  std::optional<BatchResult> result;
-  const auto read_result = [&]() -> absl::Status {
-    const absl::StatusOr<BatchResult> read = ReadResult(batch, loss);
-    if (read.ok()) result = *read;
-    return read.status();
+  absl::StatusOr<BatchResult> result;
+  const auto is_finite = [&]() -> absl::StatusOr<bool> {
+    result = ReadResult(batch, forward.loss);
+    if (!result.ok()) return result.status();
+    return result->finite;
   };
-  if (loss.sums.has_value()) {
-    HOLDFAST_RETURN_IF_ERROR(read_result());
-    if (!result->finite) return *result;
+  if (!backend_->IsAsynchronous()) {
+    HOLDFAST_ASSIGN_OR_RETURN(const bool finite, is_finite());
+    if (!finite) return result;
   }
-  const auto take = [&](int variable, ConstMatrix made) -> absl::Status {
-    absl::Status status = downloads_.Begin(variable, made);
-    if (!status.ok()) return status;
-    if (!result.has_value()) {
-      HOLDFAST_ASSIGN_OR_RETURN(const auto arrived,
-                                backend_->HasArrived(loss.download));
-      if (!arrived) return absl::OkStatus();
-      status = read_result();
-      if (!status.ok()) return status;
-    }
-    return result->finite ? downloads_.Deliver(sink) : absl::OkStatus();
+  delivery_.Begin(sink, is_finite);
+  const auto take = [&](int variable, ConstMatrix made) {
+    return delivery_.Add(variable, made);
   };
-  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  const auto memory_of = [&](int variable) {
+    return delivery_.Memory(variable);
+  };
   absl::Status status =
       RunBackward(batch, gradient, Layer::GradientSink(take, memory_of));
-  if (status.ok() && !result.has_value()) status = read_result();
+  status.Update(delivery_.Finish(/*complete=*/status.ok()));
   if (!status.ok()) return status;
-  status = result->finite ? downloads_.Finish(sink) : downloads_.Drop();
-  if (!status.ok()) return status;
-  return *result;
+  return result;
 }
 
 absl::StatusOr<BatchResult> NetworkModel::ComputeOnDevice(
@@ -132,6 +121,10 @@ absl::StatusOr<BatchResult> NetworkModel::ComputeOnDevice(
   Matrix gradient;
   HOLDFAST_ASSIGN_OR_RETURN(const auto forward,
                             RunForward(parameters, batch, &gradient));
+  if (backend_->IsAsynchronous()) {
+    HOLDFAST_RETURN_IF_ERROR(RunBackward(batch, gradient, sink));
+    return ReadResult(batch, forward.loss);
+  }
   const absl::StatusOr<BatchResult> result = ReadResult(batch, forward.loss);
   if (!result.ok() || !result->finite) return result;
   HOLDFAST_RETURN_IF_ERROR(RunBackward(batch, gradient, sink));

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +13,7 @@
 #include "absl/types/span.h"
 #include "common/data/example_source.h"
 #include "worker/backend/backend.h"
-#include "worker/model/gradient_downloads.h"
+#include "worker/model/gradient_delivery.h"
 #include "worker/model/losses.h"
 #include "worker/model/model.h"
 #include "worker/model/network.h"
@@ -24,10 +23,12 @@ namespace holdfast {
 // A model that consists of a network and a loss.
 //
 // If the backend computes while the host continues, the backward pass begins
-// before the loss is known; gradients are passed on once the loss is known to
-// be finite. Memory is allocated by the first call, and again only if a batch
-// is larger than all before it. If the backend copies, the inputs of the next
-// batch (Batch::next_inputs) are copied while the gradients of this batch are
+// before the loss is known. A thread of the model's own (GradientDelivery)
+// waits for the loss and then for the gradients, and passes these on if the
+// loss is finite, while the caller's thread enqueues the rest. Memory is
+// allocated by the first call, and again only if a batch is larger than all
+// before it. If the backend copies, the inputs of the next batch
+// (Batch::next_inputs) are copied while the gradients of this batch are
 // computed, into additional memory of the same size.
 class NetworkModel final : public Model {
  public:
@@ -46,10 +47,13 @@ class NetworkModel final : public Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
   // Like ComputeGradients, but the gradients stay in the backend's memory until
-  // the next pass. If the loss is finite, `sink` gets each gradient once the
-  // operations that compute it have been begun. An error of `sink` ends the
-  // pass, and is returned. In any case the parameters and inputs, including
-  // those of the next batch, must stay valid until AwaitUploads has returned.
+  // the next pass. `sink` is called by this thread, and gets each gradient once
+  // the operations that compute it have been begun. If the backend is
+  // asynchronous, that is before the loss is known: if the result then says
+  // that the loss is not finite, the gradients are worthless. An error of
+  // `sink` ends the pass, and is returned. In any case the parameters and
+  // inputs, including those of the next batch, must stay valid until
+  // AwaitUploads has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Layer::GradientSink sink);
@@ -65,7 +69,8 @@ class NetworkModel final : public Model {
       : backend_(backend),
         loss_(loss),
         network_(std::move(network)),
-        downloads_(backend) {}
+        delivery_(backend, static_cast<int64_t>(network_->variables().size() +
+                                                network_->tables().size())) {}
 
   // The results of a forward pass, which may still be under way.
   struct Forward {
@@ -82,7 +87,8 @@ class NetworkModel final : public Model {
   // begins to upload the next batch.
   absl::Status RunBackward(const Batch& batch, Matrix gradient,
                            Layer::GradientSink sink);
-  // Waits for the loss, and returns the result of the pass.
+  // Waits for the loss, and returns the result of the pass. May be called by
+  // the delivering thread.
   absl::StatusOr<BatchResult> ReadResult(const Batch& batch,
                                          const PendingLoss& loss);
   // RunEvaluation is Evaluate, and Compute is ComputeGradients, without the
@@ -119,7 +125,7 @@ class NetworkModel final : public Model {
   std::vector<DeviceBuffer> parameter_staging_;
   std::vector<ConstMatrix> parameters_;
   DeviceBuffer loss_gradient_;
-  GradientDownloads downloads_;
+  GradientDelivery delivery_;
 };
 
 }  // namespace holdfast

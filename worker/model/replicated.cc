@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,26 +16,31 @@
 #include "common/base/strand.h"
 #include "common/trace/trace.h"
 #include "worker/input/batch.h"
-#include "worker/model/gradient_downloads.h"
+#include "worker/model/gradient_delivery.h"
 #include "worker/model/sequential.h"
 
 namespace holdfast {
 namespace {
 
-// Tracks which gradients of the batch under way the replicas have made.
-// Thread-safe.
+// Tracks which gradients of the batch under way the replicas have made, and
+// whether their losses are finite. Thread-safe.
 class Handover {
  public:
   void Begin(size_t replicas, size_t variables) {
     absl::MutexLock lock(&mutex_);
     made_.assign(replicas, std::vector<bool>(variables));
+    finite_.assign(replicas, std::nullopt);
     ended_.assign(replicas, false);
   }
   void Put(size_t replica, int variable) {
     absl::MutexLock lock(&mutex_);
     made_[replica][variable] = true;
   }
-  // Notes that the replica makes no more gradients.
+  void TellLoss(size_t replica, bool finite) {
+    absl::MutexLock lock(&mutex_);
+    finite_[replica] = finite;
+  }
+  // Notes that the replica makes no more gradients, and tells no loss.
   void End(size_t replica) {
     absl::MutexLock lock(&mutex_);
     ended_[replica] = true;
@@ -53,6 +59,19 @@ class Handover {
     }
     return true;
   }
+  // Waits until the losses of all replicas are known, and returns whether all
+  // are finite. Returns false if a replica has ended without a loss.
+  bool AwaitFinite() {
+    absl::MutexLock lock(&mutex_);
+    for (size_t replica = 0; replica < finite_.size(); ++replica) {
+      const auto decided = [&] {
+        return finite_[replica].has_value() || ended_[replica];
+      };
+      mutex_.Await(absl::Condition(&decided));
+      if (!finite_[replica].value_or(false)) return false;
+    }
+    return true;
+  }
   void AwaitEnds() {
     absl::MutexLock lock(&mutex_);
     const auto over = [this] {
@@ -65,6 +84,8 @@ class Handover {
   absl::Mutex mutex_;
   // Indexed by replica and variable.
   std::vector<std::vector<bool>> made_ ABSL_GUARDED_BY(mutex_);
+  // Indexed by replica. Absent: the loss is not known.
+  std::vector<std::optional<bool>> finite_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -108,16 +129,19 @@ class ReplicatedModel : public Model {
       }
       return failure;
     };
-    StartBatch();
+    const auto decide = [this]() -> absl::StatusOr<bool> {
+      const ScopedTrace waiting(tracer_, TraceKind::kWait, "the losses");
+      return handover_.AwaitFinite();
+    };
+    StartBatch(sink, decide);
     results[0] = Compute(0, parameters, parts[0], [&](int variable) {
       waiting.push_back(variable);
       return sum_but(1);
     });
     handover_.End(0);
-    if (results[0].ok() && results[0]->finite) {
-      failure = sum_but(0);
-      if (failure.ok()) failure = FinishBatch(sink);
-    }
+    const bool summing = results[0].ok() && results[0]->finite;
+    if (summing) failure = sum_but(0);
+    failure.Update(FinishBatch(/*complete=*/summing && failure.ok()));
     AwaitEnds();
     return Combined(results, failure);
   }
@@ -150,17 +174,30 @@ class ReplicatedModel : public Model {
   // they use is destroyed.
   void Stop() { strands_.clear(); }
 
+  // Tells whether the loss of a replica is finite, before ComputeReplica
+  // returns. Called by the replica's thread.
+  void TellLoss(size_t replica, bool finite) {
+    handover_.TellLoss(replica, finite);
+  }
+
   virtual Model& First() const = 0;
   // Makes a replica compute its gradients and keep them.
   virtual absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,
       const Batch& part, Made made) = 0;
-  virtual void StartBatch() {}
-  // Sums a gradient that all replicas have made; the sum goes to `sink`, soon
-  // or in FinishBatch. Called by the caller's thread.
+  // `sink` and `decide` (GradientDelivery) stay valid until FinishBatch has
+  // returned.
+  virtual void StartBatch(GradientSink /*sink*/,
+                          GradientDelivery::Decide /*decide*/) {}
+  // Sums a gradient that all replicas have made; the sum goes to `sink`, before
+  // FinishBatch returns. Called by the caller's thread.
   virtual absl::Status Sum(int variable, absl::Span<const float> weights,
                            GradientSink sink) = 0;
-  virtual absl::Status FinishBatch(GradientSink) { return absl::OkStatus(); }
+  // Waits until the sums have gone to the sink. If not `complete`, because the
+  // batch has failed, no more of them go there.
+  virtual absl::Status FinishBatch(bool /*complete*/) {
+    return absl::OkStatus();
+  }
 
   const size_t num_replicas_;
   const std::vector<proto::Variable> variables_;
@@ -245,7 +282,7 @@ class SequentialReplicas final : public ReplicatedModel {
         own_(variables_.size()),
         shared_(models_.size()),
         sums_(variables_.size()),
-        downloads_(backends_[0]) {
+        delivery_(backends_[0], static_cast<int64_t>(variables_.size())) {
     for (std::vector<SharedMatrix>& shared : shared_) {
       shared.resize(variables_.size());
     }
@@ -269,20 +306,24 @@ class SequentialReplicas final : public ReplicatedModel {
           return made(variable);
         });
     absl::Status status = result.status();
+    if (status.ok()) TellLoss(replica, result->finite);
     status.Update(models_[replica]->AwaitUploads());
     if (!status.ok()) return status;
     return result;
   }
 
-  void StartBatch() override { downloads_.Clear(); }
+  void StartBatch(GradientSink sink, GradientDelivery::Decide decide) override {
+    delivery_.Begin(sink, decide);
+  }
 
   absl::Status Sum(int variable, absl::Span<const float> weights,
-                   GradientSink sink) override {
+                   GradientSink) override {
     Backend* const backend = backends_[0];
     const ConstMatrix own = own_[variable];
     HOLDFAST_ASSIGN_OR_RETURN(
-        const auto sum, backend->ReserveFor(sink.Memory(variable), own.rows,
-                                            own.cols, &sums_[variable]));
+        const auto sum,
+        backend->ReserveFor(delivery_.Memory(variable), own.rows, own.cols,
+                            &sums_[variable]));
     backend->Scale(weights[0], own, sum);
     for (size_t replica = 1; replica < weights.size(); ++replica) {
       HOLDFAST_ASSIGN_OR_RETURN(
@@ -291,11 +332,11 @@ class SequentialReplicas final : public ReplicatedModel {
                          &fetched_[next_fetched_++ % fetched_.size()]));
       backend->AddScaled(weights[replica], fetched, sum);
     }
-    return downloads_.Start(variable, sum, sink);
+    return delivery_.Add(variable, sum);
   }
 
-  absl::Status FinishBatch(GradientSink sink) override {
-    return downloads_.Finish(sink);
+  absl::Status FinishBatch(bool complete) override {
+    return delivery_.Finish(complete);
   }
 
   const std::vector<std::unique_ptr<NetworkModel>> models_;
@@ -310,7 +351,7 @@ class SequentialReplicas final : public ReplicatedModel {
   // previous sum.
   std::array<DeviceBuffer, 4> fetched_;
   size_t next_fetched_ = 0;
-  GradientDownloads downloads_;
+  GradientDelivery delivery_;
 };
 
 // Sums on the host.

@@ -35,6 +35,9 @@ namespace holdfast {
 // 4. The sum of a gradient begins when the first replica has computed the
 //    gradient after it, because the other replicas' terms have been copied by
 //    then. The sum goes to `sink` while the backward passes continue.
+// 5. On asynchronous backends, replicas begin their backward passes, and the
+//    first begins to sum, before the losses are known. A sum goes to `sink`
+//    once all losses are known to be finite.
 //
 // Losses are added in the same order. No gradient goes to `sink` unless the
 // losses of all replicas are finite. If replicas fail, the model returns the

@@ -16,6 +16,9 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/tensor/norm.h"
+#include "common/trace/testing/trace_testing.h"
+#include "common/trace/trace.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
@@ -337,15 +340,75 @@ TEST(ReplicatedTest, ALossThatIsNotFiniteIsThatOfTheBatch) {
       data.inputs[(2 * replica + 1) * kExampleSize + i] =
           std::numeric_limits<float>::quiet_NaN();
     }
-    const StandIns devices(3, replica);
-    const auto model = devices.MakeModel();
-    const auto made = Compute(model.get(), data.batch());
-    ASSERT_TRUE(made.ok()) << made.status();
-    EXPECT_FALSE(made->result.finite);
-    EXPECT_THAT(made->by_variable, IsEmpty());
-    // The model still works.
-    ExpectSame(Compute(model.get(), Data(6).batch()),
-               ByFormula(Data(6), {2, 2, 2}));
+    const Gradients expected = ByFormula(Data(6), {2, 2, 2});
+    const auto check = [&](const Backends& devices) {
+      const auto model = devices.MakeModel();
+      for (int i = 0; i < 2; ++i) {
+        const auto made = Compute(model.get(), data.batch());
+        ASSERT_TRUE(made.ok()) << made.status();
+        EXPECT_FALSE(made->result.finite);
+        EXPECT_THAT(made->by_variable, IsEmpty());
+        // The model still works.
+        ExpectSame(Compute(model.get(), Data(6).batch()), expected);
+      }
+    };
+    for (uint64_t seed = 0; seed < 20; ++seed) check(StandIns(3, seed));
+    check(Cpus(3));
+  }
+}
+
+TEST(ReplicatedTest, NoReplicaWaitsForItsLossBeforeItsBackwardPass) {
+  Tracer tracer({});
+  {
+    const StandIns devices(2, 1);
+    for (Backend* const backend : devices.all()) backend->SetTracer(&tracer);
+    tracer.NameThread("trainer");
+    ASSERT_TRUE(Compute(devices.MakeModel().get(), Data(4).batch()).ok());
+  }
+  // The names of a track's spans, without those of layers.
+  std::map<std::string, std::vector<std::string>> spans;
+  for (const ReadTrace::Event& event : ReadTrace(tracer.ToJson()).events) {
+    if (event.name == "backward" || event.name == "the loss" ||
+        event.name == "the losses") {
+      spans[event.track].push_back(event.name);
+    }
+  }
+  for (const char* track : {"trainer", "thread replica 1"}) {
+    EXPECT_THAT(spans[track], ElementsAre("backward", "the loss")) << track;
+  }
+  EXPECT_THAT(spans["thread gradients"], ElementsAre("the losses"));
+}
+
+TEST(ReplicatedTest, SumsOnADeviceComeWithFacts) {
+  proto::Model config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(sequential {
+             layers { flatten {} }
+             layers { dense { units: 2048 } }
+             layers { dense { units: 4 } }
+             loss { softmax_cross_entropy {} }
+           })pb",
+      &config));
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    SCOPED_TRACE(seed);
+    const StandIns devices(2, seed);
+    const auto model = CreateReplicatedModel(config, {kShape, 4}, 7,
+                                             devices.all(), ModelRegistry());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const Parameters parameters(**model);
+    int with_facts = 0;
+    const auto result = (*model)->ComputeGradients(
+        parameters.spans(), Data(4).batch(),
+        [&](int variable, absl::Span<const float> gradient,
+            const GradientFacts& facts) {
+          if (!facts.sum_of_squares.has_value()) return;
+          ++with_facts;
+          // The first layer's kernel has 32 x 2048 values.
+          EXPECT_EQ(variable, 0);
+          EXPECT_EQ(*facts.sum_of_squares, SumOfSquares(gradient));
+        });
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(with_facts, 1);
   }
 }
 
@@ -375,6 +438,29 @@ TEST(ReplicatedTest, ABrokenDeviceEndsAll) {
     EXPECT_THAT(status.message(), HasSubstr("on fire"));
     // It must work again to be destroyed in order.
     devices.runtimes[broken]->FailWith(absl::OkStatus());
+  }
+}
+
+TEST(ReplicatedTest, ADeviceThatBreaksInMidPassEndsAll) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const StandIns devices(2, seed);
+    const auto model = devices.MakeModel();
+    const Parameters parameters(*model);
+    int calls = 0;
+    const absl::Status status =
+        model
+            ->ComputeGradients(
+                parameters.spans(), Data(4).batch(),
+                [&](int, absl::Span<const float>) {
+                  ++calls;
+                  devices.runtimes[0]->FailWith(absl::InternalError("on fire"));
+                })
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("on fire"));
+    EXPECT_EQ(calls, 1);
+    devices.runtimes[0]->FailWith(absl::OkStatus());
   }
 }
 

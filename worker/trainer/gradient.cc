@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -99,12 +100,15 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     }
     return push->AddRows(table, ids, gradients);
   };
-  const auto hand_over = [&](size_t place, absl::Span<const float> whole) {
-    finite = finite && AllFinite(whole);
+  const auto hand_over = [&](size_t place, absl::Span<const float> whole,
+                             const GradientFacts& facts) {
+    const std::optional<double>& squares = facts.sum_of_squares;
+    finite = finite &&
+             (squares.has_value() ? std::isfinite(*squares) : AllFinite(whole));
     if (!finite) return;
     if (options_.max_global_norm.has_value() &&
         (is_row(place) || is_in_norm_[place])) {
-      squares_[place] = SumOfSquares(whole);
+      squares_[place] = squares.has_value() ? *squares : SumOfSquares(whole);
     }
     added = is_row(place) ? add_rows(place - values.size(), whole)
                           : push->Add(place, whole);
@@ -119,7 +123,8 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const auto memory_of = [&](size_t place) {
       return parts.size() == 1 ? memory_of_push(place) : absl::Span<float>();
     };
-    const auto take = [&](size_t place, absl::Span<const float> gradient) {
+    const auto take = [&](size_t place, absl::Span<const float> gradient,
+                          const GradientFacts& facts) {
       if (!added.ok()) return;
       // A model may be the user's own.
       if (place >= num_gradients || gradient.size() != size_of(place)) {
@@ -131,12 +136,12 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
             ", which does not fit"));
         return;
       }
-      if (in_place) return hand_over(place, gradient);
+      if (in_place) return hand_over(place, gradient, facts);
       const absl::Span<float> sum = place_of(place);
       if (sum.data() != gradient.data()) {
         i == 0 ? SetTo(weight, gradient, sum) : Add(weight, gradient, sum);
       }
-      if (i + 1 == parts.size()) hand_over(place, sum);
+      if (i + 1 == parts.size()) hand_over(place, sum, {});
     };
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto part, model_->ComputeGradients(

@@ -390,6 +390,40 @@ TEST_F(GradientComputerTest, NothingToGiveWhenAGradientIsNotFinite) {
   }
 }
 
+// The facts are wrong, so that it shows what they are used for.
+TEST_F(GradientComputerTest, FactsSpareTheReadingOfAGradient) {
+  inputs_ = {3, 4};
+  labels_ = {6};
+  options_.max_global_norm = 2.5f;
+  const std::vector<float> u = {6};
+  GradientFacts facts;
+  model_.instead = [&](GradientSink sink) { sink(1, u, facts); };
+  // The norm is sqrt(9 + 16 + 0).
+  facts.sum_of_squares = 0;
+  auto result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 0.5f);
+  for (const float bad : {kInfinity, kNan}) {
+    facts.sum_of_squares = bad;
+    result = Compute(1);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->not_finite, "a gradient");
+  }
+}
+
+TEST_F(GradientComputerTest, FactsOfAMicroBatchAreNotThoseOfTheSum) {
+  inputs_ = {3, 4, 3, 4};
+  labels_ = {0, 0};
+  options_.max_global_norm = 2.5f;
+  const std::vector<float> u = {0};
+  model_.instead = [&](GradientSink sink) {
+    sink(1, u, GradientFacts{.sum_of_squares = 1e9});
+  };
+  const auto result = Compute(2);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 0.5f);
+}
+
 TEST_F(GradientComputerTest, RefusesGradientsThatDoNotFit) {
   const std::vector<float> values(3);
   for (const uint32_t micro_batches : {1, 2}) {

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <new>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/simd.h"
+#include "common/tensor/norm.h"
 #include "worker/backend/halves.h"
 
 namespace holdfast {
@@ -243,6 +245,13 @@ void CpuBackend::SumRows(ConstMatrix x, Matrix sums) {
     const float* row = x.data + i * x.cols;
     for (int64_t j = 0; j < x.cols; ++j) sums.data[j] += row[j];
   }
+}
+
+void CpuBackend::SumSquares(ConstMatrix x, Matrix sum) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  const double made =
+      SumOfSquares(absl::MakeConstSpan(x.data, static_cast<size_t>(x.size())));
+  std::memcpy(sum.data, &made, sizeof(made));
 }
 
 void CpuBackend::Relu(ConstMatrix x, Matrix y) {

@@ -63,6 +63,8 @@ class CpuBackend final : public Backend {
                  Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;
   void SumRows(ConstMatrix x, Matrix sums) override;
+  // Adds in the order of SumOfSquares (common/tensor/norm.h).
+  void SumSquares(ConstMatrix x, Matrix sum) override;
   void Relu(ConstMatrix x, Matrix y) override;
   void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
   void Tanh(ConstMatrix x, Matrix y) override;

@@ -192,6 +192,23 @@ TEST(CpuBackendTest, AddsBiasAndSumsRows) {
   EXPECT_THAT(sums.values, ElementsAre(25, 47, 69));
 }
 
+TEST(CpuBackendTest, SumsSquaresInDouble) {
+  auto backend = MakeBackend();
+  const auto sum_of = [&](std::vector<float> values) {
+    double sum = -1;
+    const int64_t size = static_cast<int64_t>(values.size());
+    backend->SumSquares({values.data(), size, 1},
+                        {reinterpret_cast<float*>(&sum), 1, 2});
+    return sum;
+  };
+  EXPECT_EQ(sum_of({}), 0);
+  EXPECT_EQ(sum_of({1, -2, 3}), 14);
+  // The square of the greatest float is no float.
+  EXPECT_EQ(sum_of({0x1p127f, 0, 0x1p127f}), 0x1p255);
+  EXPECT_TRUE(std::isinf(sum_of({1, -kInfinity, 2})));
+  EXPECT_TRUE(std::isnan(sum_of({kInfinity, kNan})));
+}
+
 TEST(CpuBackendTest, SumsRowsFromTheFirstOn) {
   auto backend = MakeBackend();
   // In float32 1e8 + 1 is 1e8: only this order gives 1.

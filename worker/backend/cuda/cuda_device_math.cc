@@ -282,6 +282,13 @@ absl::Status CudaDeviceMath::SumRows(ConstMatrix x, Matrix sums,
       "SumRows");
 }
 
+absl::Status CudaDeviceMath::SumSquares(ConstMatrix x, double* sum,
+                                        float* workspace) {
+  return CudaStatus(
+      kernels::SumSquares(stream_, x.data, x.size(), sum, workspace),
+      "SumSquares");
+}
+
 absl::Status CudaDeviceMath::Activate(Activation activation, ConstMatrix x,
                                       Matrix y) {
   switch (activation) {

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> CudaDeviceRuntime::Create(
 
 CudaDeviceRuntime::~CudaDeviceRuntime() {
   BindThread().IgnoreError();
+  absl::MutexLock lock(&mutex_);
   for (cudaEvent_t event : events_) cudaEventDestroy(event);
   for (cudaStream_t stream : streams_) {
     if (stream != nullptr) cudaStreamDestroy(stream);
@@ -49,23 +50,23 @@ absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEventWith(
   HOLDFAST_RETURN_IF_ERROR(CudaStatus(
       cudaEventCreateWithFlags(&event, cudaEventBlockingSync | flags),
       "creating an event"));
+  absl::MutexLock lock(&mutex_);
   events_.push_back(event);
   return static_cast<Event>(events_.size() - 1);
 }
 
 absl::Status CudaDeviceRuntime::Record(Event event, StreamId stream) {
-  return CudaStatus(cudaEventRecord(events_[event], this->stream(stream)),
+  return CudaStatus(cudaEventRecord(At(event), this->stream(stream)),
                     "recording an event");
 }
 
 absl::Status CudaDeviceRuntime::Wait(StreamId stream, Event event) {
-  return CudaStatus(
-      cudaStreamWaitEvent(this->stream(stream), events_[event], 0),
-      "ordering streams");
+  return CudaStatus(cudaStreamWaitEvent(this->stream(stream), At(event), 0),
+                    "ordering streams");
 }
 
 DeviceRuntime::PeerEvent CudaDeviceRuntime::ForPeers(Event event) {
-  return {events_[event], index_};
+  return {At(event), index_};
 }
 
 absl::Status CudaDeviceRuntime::WaitForPeer(StreamId stream,
@@ -77,7 +78,7 @@ absl::Status CudaDeviceRuntime::WaitForPeer(StreamId stream,
 }
 
 absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
-  const cudaError_t error = cudaEventQuery(events_[event]);
+  const cudaError_t error = cudaEventQuery(At(event));
   if (error == cudaErrorNotReady) {
     // Clears cudaErrorNotReady, which CUDA keeps as the last error.
     cudaGetLastError();
@@ -88,16 +89,15 @@ absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
 }
 
 absl::Status CudaDeviceRuntime::Synchronize(Event event) {
-  return CudaStatus(cudaEventSynchronize(events_[event]),
-                    "earlier work on the GPU");
+  return CudaStatus(cudaEventSynchronize(At(event)), "earlier work on the GPU");
 }
 
 absl::StatusOr<absl::Duration> CudaDeviceRuntime::Elapsed(Event begin,
                                                           Event end) {
   float milliseconds = 0;
-  HOLDFAST_RETURN_IF_ERROR(CudaStatus(
-      cudaEventElapsedTime(&milliseconds, events_[begin], events_[end]),
-      "the time between two events"));
+  HOLDFAST_RETURN_IF_ERROR(
+      CudaStatus(cudaEventElapsedTime(&milliseconds, At(begin), At(end)),
+                 "the time between two events"));
   return absl::Milliseconds(milliseconds);
 }
 

@@ -9,15 +9,17 @@
 #include <set>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {
 
 // Streams, events and memory of a GPU.
 //
-// Thread-compatible.
+// Thread-compatible, with the exceptions of DeviceRuntime.
 class CudaDeviceRuntime final : public DeviceRuntime {
  public:
   // Creates the runtime of the GPU with this index. Errors: those of
@@ -58,11 +60,17 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   explicit CudaDeviceRuntime(int index) : index_(index) {}
 
   absl::StatusOr<Event> CreateEventWith(unsigned int flags);
+  cudaEvent_t At(Event event) const {
+    absl::MutexLock lock(&mutex_);
+    return events_[event];
+  }
 
   const int index_;
   std::array<cudaStream_t, kNumStreams> streams_ = {};
+  // One thread may wait for an event while another creates the next.
+  mutable absl::Mutex mutex_;
   // Indexed by Event.
-  std::vector<cudaEvent_t> events_;
+  std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mutex_);
   // The indices of the other GPUs to which direct access from this one has been
   // requested. It may have been refused, because it is impossible.
   std::set<int> peers_;

@@ -4,7 +4,7 @@
 // operation of DeviceMath (worker/backend/stream/device_math.h) on `stream`,
 // and returns an error if it could not be enqueued. Sizes have the names that
 // they have in backend.h's formulas. Pointers are to the GPU's memory. Nothing
-// is enqueued for a matrix without values.
+// is enqueued for a result without values.
 //
 // No kernel uses atomics, and the terms of a sum and their order follow from
 // the shapes alone: the same values give the same bits on every kind of GPU,
@@ -57,6 +57,9 @@ int64_t SumWorkspaceBytes(int64_t m, int64_t n);
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
                     float* sums, void* workspace);
+// `sum` is aligned to 8 bytes.
+cudaError_t SumSquares(cudaStream_t stream, const float* x, int64_t size,
+                       double* sum, void* workspace);
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);

@@ -182,6 +182,16 @@ __global__ void __launch_bounds__(kThreads)
   take(col, total);
 }
 
+// Calls take(j, sums) with the sums over the ranges.
+template <int kSums, typename Take>
+cudaError_t FinishColumns(cudaStream_t stream, int64_t ranges, int n,
+                          const double* partial, Take take) {
+  return Launch(stream, FinishColumnsKernel<kSums, Take>,
+                dim3(static_cast<unsigned>(CeilOfRatio(n, kFinishTile))),
+                dim3(kFinishTile, kThreads / kFinishTile), ranges, n, partial,
+                take);
+}
+
 // Calls take(j, sums) with the sums over i of make(prepare(j), i, values);
 // prepare returns a Column.
 template <int kSums, typename Column, int kInputs, typename Prepare,
@@ -205,10 +215,48 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n,
       dim3(cut.tile, cut.lanes), m, cols, cut.range_rows, inputs, prepare, make,
       partial);
   if (error != cudaSuccess) return error;
-  return Launch(stream, FinishColumnsKernel<kSums, Take>,
-                dim3(static_cast<unsigned>(CeilOfRatio(n, kFinishTile))),
-                dim3(kFinishTile, kThreads / kFinishTile), cut.ranges, cols,
-                partial, take);
+  return FinishColumns<kSums>(stream, cut.ranges, cols, partial, take);
+}
+
+// A sum over all values of a matrix is cut like one over its rows, except that
+// a thread takes every so many vectors of kSumWidth adjacent values, over the
+// whole matrix, so that the blocks read adjacent memory at any time.
+int64_t BlocksForAll(int64_t size) {
+  return std::min(kSumBlocks,
+                  CeilOfRatio(size, kSumWidth * kMinRows * kThreads));
+}
+
+template <bool kAligned>
+__global__ void __launch_bounds__(kThreads)
+    SumSquaresKernel(int64_t size, const float* x, double* partial) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  const int64_t vectors = (size + kSumWidth - 1) / kSumWidth;
+  double sum[1] = {};
+  for (int64_t first =
+           static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+       first < vectors; first += kRowsAtOnce * stride) {
+    Vector<float, kSumWidth> values[kRowsAtOnce] = {};
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const int64_t i = first + r * stride;
+      if (i >= vectors) continue;
+      const int64_t left = size - i * kSumWidth;
+      values[r] =
+          Load<kAligned>(x + i * kSumWidth,
+                         left < kSumWidth ? static_cast<int>(left) : kSumWidth);
+    }
+    // Values beyond the end are 0, which changes no sum of squares.
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+#pragma unroll
+      for (int k = 0; k < kSumWidth; ++k) {
+        const double value = values[r].of[k];
+        sum[0] += value * value;
+      }
+    }
+  }
+  SumOverLanes(sum);
+  if (threadIdx.y == 0) partial[blockIdx.x] = sum[0];
 }
 
 __device__ float InverseDeviation(float variance, float epsilon) {
@@ -378,7 +426,8 @@ int64_t SumWorkspaceBytes(int64_t m, int64_t n) {
   // Sums over rows have at most two sums per column.
   const int64_t columns = CutMatrix(m, n).ranges * n * 2 * sizeof(double);
   const int64_t rows = m * static_cast<int64_t>(sizeof(RowLoss));
-  return std::max(columns, rows);
+  const int64_t all = BlocksForAll(m * n) * sizeof(double);
+  return std::max({columns, rows, all});
 }
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
@@ -398,6 +447,23 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
 // The variance is computed in one pass, around x_0, the first row's value, as
 // sum (x - x_0)^2 - m (mean - x_0)^2. This loses at most log2(m) bits of
 // double's 53, since x_0 is one of the values.
+cudaError_t SumSquares(cudaStream_t stream, const float* x, int64_t size,
+                       double* sum, void* workspace) {
+  double* const partial = static_cast<double*>(workspace);
+  const int64_t blocks = BlocksForAll(size);
+  if (blocks > 0) {
+    const bool aligned = size % kSumWidth == 0 && AreAligned(x);
+    const cudaError_t error = Launch(
+        stream, aligned ? SumSquaresKernel<true> : SumSquaresKernel<false>,
+        dim3(static_cast<unsigned>(blocks)), dim3(1, kThreads), size, x,
+        partial);
+    if (error != cudaSuccess) return error;
+  }
+  return FinishColumns<1>(
+      stream, blocks, 1, partial,
+      [=] __device__(int, const Sums<1>& total) { *sum = total.of[0]; });
+}
+
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace) {

@@ -53,10 +53,13 @@ class DeviceMath {
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
   // Returns the workspace for any operation that sums over the rows or columns
-  // of a matrix of this shape, including the losses.
+  // of a matrix of this shape, or over both, including the losses.
   virtual int64_t SumWorkspace(int64_t rows, int64_t cols) = 0;
   virtual absl::Status SumRows(ConstMatrix x, Matrix sums,
                                float* workspace) = 0;
+  // `sum` is in the device's memory.
+  virtual absl::Status SumSquares(ConstMatrix x, double* sum,
+                                  float* workspace) = 0;
 
   virtual absl::Status Activate(Activation activation, ConstMatrix x,
                                 Matrix y) = 0;

@@ -22,7 +22,9 @@ inline constexpr int kNumStreams = 3;
 // itself may be returned by any later call.
 //
 // Thread-compatible; usable from any thread that has called BindThread.
-// BindThread, and the functions for host memory, are thread-safe.
+// BindThread, the functions for host memory, and Synchronize are thread-safe:
+// a thread may synchronize with an event while another goes on using the
+// device, as long as nobody records that event meanwhile.
 class DeviceRuntime {
  public:
   // A point in the work of a stream, for which the host and other streams can

@@ -106,6 +106,13 @@ absl::Status HostMath::SumRows(ConstMatrix x, Matrix sums, float* workspace) {
                  workspace);
 }
 
+absl::Status HostMath::SumSquares(ConstMatrix x, double* sum,
+                                  float* workspace) {
+  const Matrix memory = {reinterpret_cast<float*>(sum), 1, 2};
+  return Enqueue([=](Backend* backend) { backend->SumSquares(x, memory); },
+                 workspace);
+}
+
 absl::Status HostMath::Activate(Activation activation, ConstMatrix x,
                                 Matrix y) {
   return Enqueue([=](Backend* backend) {

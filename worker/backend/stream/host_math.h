@@ -32,6 +32,8 @@ class HostMath final : public DeviceMath {
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
+  absl::Status SumSquares(ConstMatrix x, double* sum,
+                          float* workspace) override;
   absl::Status Activate(Activation activation, ConstMatrix x,
                         Matrix y) override;
   absl::Status ActivationGradient(Activation activation, ConstMatrix y,

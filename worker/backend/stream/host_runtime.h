@@ -25,8 +25,9 @@ namespace holdfast {
 // A fake device on the host, for tests of how a device's work is ordered: its
 // streams are queues, and a scheduler does their work in a random order that
 // streams, events and waits allow. Work is done at any time after it was
-// enqueued, but before a wait of the host for it ends. The same `seed` gives
-// the same order.
+// enqueued, but before a wait of the host for it ends, in the thread of some
+// call. The same `seed` gives the same order, as long as the calls of all
+// threads come in the same order.
 //
 // An ordering error shows in the results:
 //
@@ -40,8 +41,8 @@ namespace holdfast {
 // The machine has a clock of its own: each item of a stream, including a wait,
 // takes one microsecond, and no time passes between items.
 //
-// Thread-compatible; each device of a machine may be used by a different
-// thread.
+// Thread-compatible, with the exceptions of DeviceRuntime; each device of a
+// machine may be used by a different thread.
 class HostRuntime final : public DeviceRuntime {
  public:
   // The devices that can reach each other. `mutex` guards the members, and the

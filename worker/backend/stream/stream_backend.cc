@@ -126,11 +126,16 @@ absl::Status StreamBackend::AwaitStreams() {
 }
 
 absl::Status StreamBackend::Enter() {
-  if (!error_.ok()) return error_;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!error_.ok()) return error_;
+  }
   return runtime_->BindThread();
 }
 
 void StreamBackend::Keep(absl::Status status) {
+  if (status.ok()) return;
+  absl::MutexLock lock(&mutex_);
   if (error_.ok()) error_ = std::move(status);
 }
 
@@ -487,6 +492,12 @@ void StreamBackend::SumRows(ConstMatrix x, Matrix sums) {
            [&](float* memory) { return math_->SumRows(x, sums, memory); }));
 }
 
+void StreamBackend::SumSquares(ConstMatrix x, Matrix sum) {
+  Keep(Run({x, sum}, math_->SumWorkspace(x.rows, x.cols), [&](float* memory) {
+    return math_->SumSquares(x, reinterpret_cast<double*>(sum.data), memory);
+  }));
+}
+
 void StreamBackend::Relu(ConstMatrix x, Matrix y) {
   Keep(Run({x, y}, [&] { return math_->Activate(Activation::kRelu, x, y); }));
 }
@@ -780,8 +791,6 @@ absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
 
 absl::StatusOr<LossSums> StreamBackend::ReadLoss(const PendingLoss& loss) {
   HOLDFAST_RETURN_IF_ERROR(Await(loss.download));
-  // If no work was begun after it, the device is idle.
-  HOLDFAST_RETURN_IF_ERROR(CollectTrace());
   DeviceLossSums made;
   std::memcpy(&made, loss.download.values.data(), sizeof(made));
   LossSums sums;
@@ -800,7 +809,10 @@ absl::StatusOr<LossSums> StreamBackend::Loss(const LossFunction& loss,
                                              Matrix* gradient) {
   HOLDFAST_ASSIGN_OR_RETURN(const auto started,
                             StartLoss(loss, outputs, targets, gradient));
-  return ReadLoss(started);
+  HOLDFAST_ASSIGN_OR_RETURN(const auto sums, ReadLoss(started));
+  // The device is idle.
+  HOLDFAST_RETURN_IF_ERROR(CollectTrace());
+  return sums;
 }
 
 absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(

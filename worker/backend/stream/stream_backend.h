@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/pinned_ranges.h"
@@ -51,7 +53,8 @@ namespace holdfast {
 // backward pass, and parameters to the device during the end of the previous
 // step.
 //
-// Thread-compatible.
+// Thread-compatible, with the exceptions of Backend: Await and ReadLoss use
+// nothing but error_, the runtime, and the events of out_.
 class StreamBackend final : public Backend {
  public:
   struct Options {
@@ -69,6 +72,7 @@ class StreamBackend final : public Backend {
   ~StreamBackend() override;
 
   Description Describe() const override { return options_.description; }
+  bool IsAsynchronous() const override { return true; }
   void SetTracer(Tracer* tracer) override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
@@ -96,6 +100,7 @@ class StreamBackend final : public Backend {
                  Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;
   void SumRows(ConstMatrix x, Matrix sums) override;
+  void SumSquares(ConstMatrix x, Matrix sum) override;
   void Relu(ConstMatrix x, Matrix y) override;
   void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
   void Tanh(ConstMatrix x, Matrix y) override;
@@ -246,9 +251,10 @@ class StreamBackend final : public Backend {
   // backends that share this object.
   const std::shared_ptr<PinnedRanges> pinned_;
   const std::unique_ptr<HostMemory> host_memory_;
+  absl::Mutex mutex_;
   // The first error, after which the device's state is unknown. OK: there was
   // none.
-  absl::Status error_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
   // The devices from which Fetch copies over host memory.
   std::set<int> over_host_;
 

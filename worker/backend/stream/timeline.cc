@@ -7,11 +7,15 @@
 
 namespace holdfast {
 
-absl::Status Timeline::MarkHere() { return MarkFor(last_).status(); }
+absl::Status Timeline::MarkHere() {
+  absl::MutexLock lock(&mutex_);
+  return MarkFor(last_).status();
+}
 
 absl::Status Timeline::LetWait(StreamId waiter, uint64_t item) {
   uint64_t& waited = waited_[static_cast<int>(waiter)];
-  if (item <= std::max(done_, waited)) return absl::OkStatus();
+  if (item <= std::max(done_.load(), waited)) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
   HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
   const absl::Status status = runtime_->Wait(waiter, mark.event);
   if (status.ok()) waited = mark.item;
@@ -20,6 +24,7 @@ absl::Status Timeline::LetWait(StreamId waiter, uint64_t item) {
 
 absl::StatusOr<bool> Timeline::IsDone(uint64_t item) {
   if (item <= done_) return true;
+  absl::MutexLock lock(&mutex_);
   HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
   const absl::StatusOr<bool> done = runtime_->Query(mark.event);
   if (done.ok() && *done) Pass(mark.item);
@@ -28,8 +33,16 @@ absl::StatusOr<bool> Timeline::IsDone(uint64_t item) {
 
 absl::Status Timeline::Await(uint64_t item) {
   if (item <= done_) return absl::OkStatus();
-  HOLDFAST_ASSIGN_OR_RETURN(const auto mark, MarkFor(item));
+  Mark mark;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (item <= done_) return absl::OkStatus();
+    HOLDFAST_ASSIGN_OR_RETURN(mark, MarkFor(item));
+    ++waiting_;
+  }
   const absl::Status status = runtime_->Synchronize(mark.event);
+  absl::MutexLock lock(&mutex_);
+  --waiting_;
   if (status.ok()) Pass(mark.item);
   return status;
 }
@@ -59,11 +72,15 @@ absl::StatusOr<Timeline::Mark> Timeline::MarkFor(uint64_t item) {
 }
 
 void Timeline::Pass(uint64_t item) {
-  done_ = std::max(done_, item);
+  done_ = std::max(done_.load(), item);
   while (!marks_.empty() && marks_.front().item <= item) {
-    spare_events_.push_back(marks_.front().event);
+    passed_events_.push_back(marks_.front().event);
     marks_.pop_front();
   }
+  if (waiting_ > 0) return;
+  spare_events_.insert(spare_events_.end(), passed_events_.begin(),
+                       passed_events_.end());
+  passed_events_.clear();
 }
 
 }  // namespace holdfast

@@ -3,12 +3,15 @@
 #define HOLDFAST_WORKER_BACKEND_STREAM_TIMELINE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {
@@ -17,7 +20,8 @@ namespace holdfast {
 // are enqueued. A caller waits for an item by its number. Events are recorded
 // only when a caller waits, or when MarkHere says that one will.
 //
-// Thread-compatible.
+// Thread-compatible, except that other threads may call Await for an item after
+// which MarkHere has been called.
 class Timeline {
  public:
   // `runtime` must outlive the timeline.
@@ -51,22 +55,32 @@ class Timeline {
 
   // Returns the first mark at or after `item`, and makes one if there is none.
   // The mark is valid until another is made or passed.
-  absl::StatusOr<Mark> MarkFor(uint64_t item);
+  absl::StatusOr<Mark> MarkFor(uint64_t item)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Notes that all items up to the mark at `item` are done, so that the events
   // of this mark and of those before it can be reused.
-  void Pass(uint64_t item);
+  void Pass(uint64_t item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   DeviceRuntime* const runtime_;
   const StreamId stream_;
+  // last_ and waited_ are used only by the thread that enqueues.
   uint64_t last_ = 0;
-  // The last item that is known to be done.
-  uint64_t done_ = 0;
   // The last item that each stream has waited for, indexed by stream.
   std::array<uint64_t, kNumStreams> waited_ = {};
+  // The last item that is known to be done. Written under mutex_, which reading
+  // it does not need.
+  std::atomic<uint64_t> done_ = 0;
+
+  absl::Mutex mutex_;
   // The events that were recorded and not yet passed, each with the last item
   // before it, in ascending order.
-  std::deque<Mark> marks_;
-  std::vector<DeviceRuntime::Event> spare_events_;
+  std::deque<Mark> marks_ ABSL_GUARDED_BY(mutex_);
+  // Events of passed marks, each of which a thread may still be waiting for, so
+  // that it must not be recorded yet.
+  std::vector<DeviceRuntime::Event> passed_events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DeviceRuntime::Event> spare_events_ ABSL_GUARDED_BY(mutex_);
+  // The number of threads in Await that wait for an event.
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace holdfast
