@@ -14,6 +14,13 @@ inline Precision PrecisionOf(const proto::Job& job) {
   return Precision::kFloat32;
 }
 
+// Returns whether `job` wants values between products and batch norms rounded,
+// too (DeviceOptions::activations).
+inline bool RoundsActivations(const proto::Job& job) {
+  return job.precision().bfloat16().activations() ||
+         job.precision().float16().activations();
+}
+
 }  // namespace holdfast
 
 #endif  // HOLDFAST_WORKER_PRECISION_H_

@@ -319,6 +319,7 @@ absl::StatusOr<Config> ReadConfig() {
   }
   config.replicas = *replicas;
   config.device_options.precision = PrecisionOf(config.job);
+  config.device_options.activations = RoundsActivations(config.job);
 
   HOLDFAST_ASSIGN_OR_RETURN(
       auto device, ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice));

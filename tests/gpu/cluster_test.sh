@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Trains each of the example jobs end to end on the first GPU, with 2 ps and 2
 # workers, twice: both runs must succeed, compute on the GPU, and end with the
-# same values. The perceptron is also trained in both kinds of 16 bits, and a
-# model with kernels of its own by a worker of its own. Prints how many cases
-# ran; without a GPU, none do.
+# same values. The perceptron is also trained in both kinds of 16 bits, the
+# ResNet with 16-bit activations, and a model with kernels of its own by a worker
+# of its own. Prints how many cases ran; without a GPU, none do.
 #
 #   cluster_test.sh FOLDER      with holdfast, ps_server, ps_worker, gelu_worker,
 #                               examples/ and, perhaps, data/ (bundle.sh)
@@ -26,7 +26,7 @@ else
     cp "$file" "$to"
   done
 fi
-readonly jobs=(softmax mlp mlp.bfloat16 mlp.float16 cnn resnet gelu)
+readonly jobs=(softmax mlp mlp.bfloat16 mlp.float16 cnn resnet resnet.activations gelu)
 readonly device="${DEVICE:-cuda:0}"
 
 # Images to train on: 2000 of Fashion-MNIST, or as many generated ones.
@@ -53,7 +53,10 @@ train() {
   file="$(find "$folder/examples" -name "fashion_mnist_$name.textproto" | head -n 1)"
   sed -E -e "s#\"[^\"]*/(train|t10k)-(images|labels)-#\"$data/t10k-\2-#" \
     -e 's/^(epochs|steps):.*/steps: 100/' "$file" >"$job"
-  [[ "$1" != *.* ]] || echo "precision { ${1#*.} {} }" >>"$job"
+  case "$1" in
+  *.activations) echo 'precision { bfloat16 { activations: true } }' >>"$job" ;;
+  *.*) echo "precision { ${1#*.} {} }" >>"$job" ;;
+  esac
   "$folder/holdfast" local --job="$job" --ps=2 --workers=2 --worker_binary="$worker" \
     --worker_flags=--device="$device" --run_dir="$scratch/$1.$2" >"$scratch/$1.$2.log" 2>&1
 }

@@ -24,6 +24,7 @@ namespace holdfast {
 struct ProductOptions {
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
+  bool activations = false;
   bool cudnn = true;
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(

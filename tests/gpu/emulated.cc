@@ -78,7 +78,11 @@ cublasStatus_t GemmEx(cublasHandle_t, cublasOperation_t a_form,
                       int lda, const void* b, cudaDataType_t b_type, int ldb,
                       const void* beta, void* c, cudaDataType_t c_type, int ldc,
                       cublasComputeType_t compute, cublasGemmAlgo_t) {
-  if (c_type != CUDA_R_32F || compute != CUBLAS_COMPUTE_32F) {
+  // Either kind of halves is multiplied to float32 or to the same kind, to
+  // which nothing is added here.
+  const bool rounds = c_type != CUDA_R_32F;
+  if (compute != CUBLAS_COMPUTE_32F || a_type != b_type ||
+      (rounds && (c_type != a_type || *static_cast<const float*>(beta) != 0))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   g_enqueue([=, alpha = *static_cast<const float*>(alpha),
@@ -91,9 +95,22 @@ cublasStatus_t GemmEx(cublasHandle_t, cublasOperation_t a_form,
         a, a_form == CUBLAS_OP_T ? size(k, m, lda) : size(m, k, lda), a_type);
     const std::vector<float> right = Decode(
         b, b_form == CUBLAS_OP_T ? size(n, k, ldb) : size(k, n, ldb), b_type);
-    cblas_sgemm(CblasColMajor, Transposition(a_form), Transposition(b_form), m,
-                n, k, alpha, left.data(), lda, right.data(), ldb, beta,
-                static_cast<float*>(c), ldc);
+    const auto multiply = [&](float beta, float* product) {
+      cblas_sgemm(CblasColMajor, Transposition(a_form), Transposition(b_form),
+                  m, n, k, alpha, left.data(), lda, right.data(), ldb, beta,
+                  product, ldc);
+    };
+    if (!rounds) return multiply(beta, static_cast<float*>(c));
+    std::vector<float> product(size(m, n, ldc));
+    multiply(0, product.data());
+    for (int j = 0; j < n; ++j) {
+      for (int i = 0; i < m; ++i) {
+        const int64_t at = int64_t{j} * ldc + i;
+        static_cast<uint16_t*>(c)[at] = c_type == CUDA_R_16F
+                                            ? halves::ToFloat16(product[at])
+                                            : halves::ToBfloat16(product[at]);
+      }
+    }
   });
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -106,11 +123,12 @@ cublasStatus_t GemmStridedBatchedEx(
     cudaDataType_t c_type, int ldc, long long c_step, int count,
     cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
   for (int i = 0; i < count; ++i) {
+    const int64_t c_bytes = i * c_step * (c_type == CUDA_R_32F ? 4 : 2);
     const cublasStatus_t status = GemmEx(
         handle, a_form, b_form, m, n, k, alpha,
         static_cast<const uint16_t*>(a) + i * a_step, a_type, lda,
         static_cast<const uint16_t*>(b) + i * b_step, b_type, ldb, beta,
-        static_cast<float*>(c) + i * c_step, c_type, ldc, compute, algorithm);
+        static_cast<char*>(c) + c_bytes, c_type, ldc, compute, algorithm);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -157,6 +175,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
       nullptr, 9,
       {.tf32 = products.tf32,
        .precision = products.precision,
+       .activations = products.activations,
        .max_columns_bytes = 4000,
        .cudnn = products.cudnn ? EmulatedCudnn(g_enqueue) : nullptr});
   if (!math.ok()) return math.status();

@@ -9,6 +9,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
   return CreateCudaBackend({.index = 0,
                             .tf32 = options.tf32,
                             .precision = options.precision,
+                            .activations = options.activations,
                             .cudnn = options.cudnn});
 }
 

@@ -9,7 +9,9 @@
 //   resnet50   ResNet-50 on 224 x 224 pixels (He et al. 2016; stride in the
 //              convolutions of 3 x 3), batches of 256
 //
-// The type "tf32-u" is TF32 without cuDNN: all convolutions are unfolded.
+// The type "tf32-u" is TF32 without cuDNN: all convolutions are unfolded. The
+// types "bfloat16-a" and "float16-a" also round activations, as PyTorch's
+// autocast does (DeviceOptions::activations).
 //
 // A step is what a worker does between a pull and a push: parameters to the
 // GPU, forward and backward pass, gradients to the host. Parameters are in
@@ -44,7 +46,7 @@ ABSL_FLAG(std::vector<std::string>, models,
           "The models to measure.");
 ABSL_FLAG(std::vector<std::string>, types,
           std::vector<std::string>({"float32", "tf32", "tf32-u", "bfloat16",
-                                    "float16"}),
+                                    "bfloat16-a", "float16", "float16-a"}),
           "The arithmetic of products.");
 
 ABSL_FLAG(
@@ -358,20 +360,24 @@ absl::Status Run() {
        {Arithmetic{"float32", {}}, Arithmetic{"tf32", {.tf32 = true}},
         Arithmetic{"tf32-u", {.tf32 = true, .cudnn = false}},
         Arithmetic{"bfloat16", {.precision = Precision::kBfloat16}},
-        Arithmetic{"float16", {.precision = Precision::kFloat16}}}) {
+        Arithmetic{"bfloat16-a",
+                   {.precision = Precision::kBfloat16, .activations = true}},
+        Arithmetic{"float16", {.precision = Precision::kFloat16}},
+        Arithmetic{"float16-a",
+                   {.precision = Precision::kFloat16, .activations = true}}}) {
     if (!absl::c_linear_search(types, arithmetic.name)) continue;
     const auto backend = MakeDeviceUnderTest(arithmetic.products);
     if (!backend.ok()) return backend.status();
     if (!std::exchange(named, true)) {
       std::printf("%s\n", (*backend)->Describe().core.c_str());
-      std::printf("%-9s %-9s %9s %11s %9s %10s %11s\n", "model", "type",
+      std::printf("%-9s %-10s %9s %11s %9s %10s %11s\n", "model", "type",
                   "steps/s", "examples/s", "TFLOP/s", "upload ms",
                   "forward ms");
     }
     if (absl::c_linear_search(models, "product")) {
       const auto peak = FlopsOfProduct(backend->get(), 8192, length);
       if (!peak.ok()) return peak.status();
-      std::printf("%-9s %-9s %9s %11s %9.1f\n", "product", arithmetic.name, "",
+      std::printf("%-9s %-10s %9s %11s %9.1f\n", "product", arithmetic.name, "",
                   "", *peak / 1e12);
     }
     for (const Subject& subject : *subjects) {
@@ -380,7 +386,7 @@ absl::Status Run() {
       if (!measured.ok()) return measured.status();
       const double examples =
           measured->steps_per_second * static_cast<double>(subject.batch_size);
-      std::printf("%-9s %-9s %9.2f %11.0f %9.1f %10.3f %11.3f\n",
+      std::printf("%-9s %-10s %9.2f %11.0f %9.1f %10.3f %11.3f\n",
                   subject.name.c_str(), arithmetic.name,
                   measured->steps_per_second, examples,
                   examples * subject.flops / 1e12, 1e3 * measured->upload,

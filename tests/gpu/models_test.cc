@@ -50,20 +50,24 @@ struct Curve {
   float learning_rate;
   Tolerance tolerance;
   Precision precision = Precision::kFloat32;
+  bool activations = false;
 };
 
 void PrintTo(const Curve& curve, std::ostream* out) {
   *out << curve.job
-       << (curve.precision == Precision::kFloat32 ? "" : " in 16 bits");
+       << (curve.precision == Precision::kFloat32 ? "" : " in 16 bits")
+       << (curve.activations ? " with activations" : "");
 }
 
 class ModelsTest : public ::testing::TestWithParam<Curve> {
  protected:
   void SetUp() override {
     const Precision precision = GetParam().precision;
-    cpu_ = *CpuBackend::Create({.precision = precision});
-    absl::StatusOr<std::unique_ptr<Backend>> device =
-        MakeDeviceUnderTest({.precision = precision});
+    const bool activations = GetParam().activations;
+    cpu_ = *CpuBackend::Create(
+        {.precision = precision, .activations = activations});
+    absl::StatusOr<std::unique_ptr<Backend>> device = MakeDeviceUnderTest(
+        {.precision = precision, .activations = activations});
     if (absl::IsUnimplemented(device.status()) ||
         absl::IsFailedPrecondition(device.status())) {
       GTEST_SKIP() << "no case ran: " << device.status().message();
@@ -159,6 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Curve{"fashion_mnist_resnet.textproto", 0.02f, kTouchy},
                       Curve{"fashion_mnist_resnet.textproto", 0.02f, kRounded,
                             Precision::kBfloat16},
+                      Curve{"fashion_mnist_resnet.textproto", 0.02f, kRounded,
+                            Precision::kBfloat16, /*activations=*/true},
                       Curve{"cuda_model/fashion_mnist_gelu.textproto", 0.05f,
                             kCalm}));
 

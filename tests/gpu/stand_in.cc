@@ -13,11 +13,13 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& products) {
-  // One CPU backend per precision, shared by all stand-ins.
-  static std::map<Precision, std::unique_ptr<Backend>> cpus;
-  std::unique_ptr<Backend>& cpu = cpus[products.precision];
+  // One CPU backend for each kind of rounding, shared by all stand-ins.
+  static std::map<std::pair<Precision, bool>, std::unique_ptr<Backend>> cpus;
+  std::unique_ptr<Backend>& cpu =
+      cpus[{products.precision, products.activations}];
   if (cpu == nullptr) {
-    cpu = *CpuBackend::Create({.precision = products.precision});
+    cpu = *CpuBackend::Create(
+        {.precision = products.precision, .activations = products.activations});
   }
   static const auto* const machine =
       new std::shared_ptr<HostRuntime::Machine>(new HostRuntime::Machine);

@@ -28,8 +28,20 @@ namespace holdfast {
 // which factors of products are rounded (precision.h). Products read the copy
 // instead of rounding the values again (Backend::ReserveFactor). An operation
 // that writes the values must also write the copy, or be given a matrix without
-// a copy. If `rounded_alone`, only the copy holds values, and nothing may be
-// read from `data`.
+// a copy.
+//
+// If `rounded_alone`, the matrix has rounded values only. They are in `rounded`
+// and nothing may be read from `data` or, if `rounded` is null, in `data`, as
+// float32. An operation that writes such a matrix rounds its results. Only
+// these operations take such matrices (Backend::ReserveFactor and
+// ReserveRounded):
+//
+//   MatMul, Convolve, ConvolveInputGradient   the factors and the result
+//   AddMatMul, ConvolveKernelGradient         the factors
+//   ReluGradient                              y
+//   ColumnMoments                             x
+//   NormalizeColumns                          x, the addend and y
+//   NormalizeColumnsGradient                  x, dy and dx
 struct ConstMatrix {
   const float* data = nullptr;
   int64_t rows = 0;
@@ -332,6 +344,23 @@ class Backend {
     return buffer->View(rows, cols);
   }
 
+  // Whether the matrices of ReserveRounded have rounded values only
+  // (ConstMatrix::rounded_alone); otherwise they have only float32 values.
+  virtual bool RoundsActivations() const { return false; }
+  // Reserves room for a matrix of rows x cols that only operations in the list
+  // at ConstMatrix touch. Errors: those of Reserve.
+  absl::StatusOr<Matrix> ReserveRounded(int64_t rows, int64_t cols,
+                                        DeviceBuffer* buffer) {
+    if (!RoundsActivations()) {
+      HOLDFAST_RETURN_IF_ERROR(Reserve(rows * cols, buffer));
+      return buffer->View(rows, cols);
+    }
+    HOLDFAST_ASSIGN_OR_RETURN(
+        auto matrix, ReserveFactor(rows, cols, /*alone=*/true, buffer));
+    matrix.rounded_alone = true;
+    return matrix;
+  }
+
   // Reserves room for a matrix of rows x cols that will be downloaded to
   // `host`: in `host` itself if the backend can write host memory, so that the
   // download copies nothing; otherwise, or if `host` is empty, in `buffer`. If
@@ -514,7 +543,8 @@ class Backend {
   //             scale[0, j] + offset[0, j]
   //   y[i, j] = n[i, j] + addend[i, j]
   //
-  // If `relu`, y is the Relu of this sum. y may be x, but not the addend.
+  // If `relu`, y is the Relu of this sum. y may be x, if both or neither have
+  // rounded values only, but not the addend.
   virtual void NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
                                 ConstMatrix addend, bool relu, Matrix y) = 0;
   // Computes the gradients of NormalizeColumns, with mean and variance of x
@@ -526,7 +556,8 @@ class Backend {
   //   dx[i, j]      = scale[0, j] / sqrt(variance[0, j] + epsilon)
   //                   (g[i, j] - doffset[0, j] / m - h[i, j] dscale[0, j] / m)
   //
-  // dx may be dy; it is not computed if it has no data.
+  // dx may be dy, if both or neither have rounded values only; it is not
+  // computed if it has no data.
   virtual void NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
                                         bool relu, ConstMatrix dy,
                                         Matrix dscale, Matrix doffset,

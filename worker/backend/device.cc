@@ -83,10 +83,13 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
     return CreateCudaBackend({.index = *place,
                               .tf32 = options.tf32,
                               .precision = options.precision,
+                              .activations = options.activations,
                               .pinned = options.pinned});
   }
-  absl::StatusOr<std::unique_ptr<CpuBackend>> cpu = CpuBackend::Create(
-      {.threads = options.threads, .precision = options.precision});
+  absl::StatusOr<std::unique_ptr<CpuBackend>> cpu =
+      CpuBackend::Create({.threads = options.threads,
+                          .precision = options.precision,
+                          .activations = options.activations});
   if (!cpu.ok()) return cpu.status();
   return *std::move(cpu);
 }

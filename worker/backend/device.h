@@ -52,6 +52,9 @@ struct DeviceOptions {
   // (CudaBackendOptions).
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
+  // Whether activations between products and batch norms are rounded, too
+  // (Backend::ReserveRounded). No effect if `precision` is float32.
+  bool activations = false;
   // On a GPU: the ranges of pinned memory, which all backends of a process may
   // share. Null: this backend has its own.
   std::shared_ptr<PinnedRanges> pinned;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Rounds float32 values to the 16-bit formats, to the nearest value, ties to
-// even. Compiled for the CPU and, by nvcc, for the GPU; both give the same
-// bits.
+// even, and widens them again. Compiled for the CPU and, by nvcc, for the GPU;
+// both give the same bits.
 #ifndef HOLDFAST_WORKER_BACKEND_HALVES_H_
 #define HOLDFAST_WORKER_BACKEND_HALVES_H_
 
@@ -90,6 +90,28 @@ HOLDFAST_ON_BOTH inline uint16_t ToBfloat16(float value) {
   if (value != value) return kNan;
   return static_cast<uint16_t>(BitsOf(RoundToBfloat16(value)) >> 16);
 #endif
+}
+
+// FromFloat16 and FromBfloat16 return the value of a half, which is exact. NaN
+// stays NaN.
+HOLDFAST_ON_BOTH inline float FromFloat16(uint16_t half) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+#else
+  const uint32_t magnitude = half & 0x7fff;
+  // A product by 2^112 turns the exponent's bias of 15 into 127, and a
+  // subnormal number into a normal one.
+  const float value = FromBits(magnitude << 13) * 0x1p112f;
+  const uint32_t bits =
+      magnitude < 0x7c00 ? BitsOf(value) : magnitude << 13 | kInfinity;
+  return FromBits(bits | static_cast<uint32_t>(half & 0x8000) << 16);
+#endif
+}
+
+HOLDFAST_ON_BOTH inline float FromBfloat16(uint16_t half) {
+  return FromBits(static_cast<uint32_t>(half) << 16);
 }
 
 }  // namespace halves

@@ -98,6 +98,20 @@ TEST(HalvesTest, HasOneHalfForWhatIsNotANumber) {
   }
 }
 
+TEST(HalvesTest, EveryHalfHasItsValue) {
+  for (uint32_t half = 0; half <= 0xffff; ++half) {
+    const float value = FromFloat16(half);
+    const float expected = ValueOfFloat16(half);
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(value)) << half;
+    } else {
+      EXPECT_EQ(BitsOf(value), BitsOf(expected)) << half;
+    }
+    // A bfloat16 is the upper half of a float32.
+    EXPECT_EQ(BitsOf(FromBfloat16(half)), half << 16);
+  }
+}
+
 }  // namespace
 }  // namespace halves
 }  // namespace holdfast

@@ -7,7 +7,8 @@ namespace holdfast {
 // The format to which the factors of products, in MatMul and in convolutions,
 // are rounded: to the nearest value, ties to even; a float16 beyond 65504 is
 // infinite. Products are summed in float32, and everything else is float32
-// (Micikevicius et al. 2018).
+// (Micikevicius et al. 2018), unless a backend also rounds activations
+// (Backend::ReserveRounded).
 enum class Precision { kFloat32, kBfloat16, kFloat16 };
 
 }  // namespace holdfast

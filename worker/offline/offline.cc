@@ -147,6 +147,7 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   }
   DeviceOptions device = options.device;
   device.precision = PrecisionOf(opened.job);
+  device.activations = RoundsActivations(opened.job);
   HOLDFAST_ASSIGN_OR_RETURN(auto backend, CreateBackend(options.place, device));
   opened.backend = std::move(backend);
   return opened;

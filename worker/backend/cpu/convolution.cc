@@ -197,6 +197,7 @@ absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
             y.data + begin * width * group.all_filters + group.first_filter,
             group.all_filters);
       });
+  RoundResult(y);
   return absl::OkStatus();
 }
 
@@ -250,6 +251,7 @@ absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
             is_pointwise ? channels : group.depth);
         if (!is_pointwise) FoldColumns(group, memory, begin, end, dx.data);
       });
+  RoundResult(dx);
   return absl::OkStatus();
 }
 

@@ -88,6 +88,24 @@ LossSums SumDistances(ConstMatrix outputs, const Targets& targets,
   return sums;
 }
 
+// Rounds `size` values. `to` may be `from`.
+void Round(Precision precision, const float* from, int64_t size, float* to) {
+  switch (precision) {
+    case Precision::kBfloat16:
+      for (int64_t i = 0; i < size; ++i) {
+        to[i] = halves::RoundToBfloat16(from[i]);
+      }
+      return;
+    case Precision::kFloat16:
+      for (int64_t i = 0; i < size; ++i) {
+        to[i] = halves::RoundToFloat16(from[i]);
+      }
+      return;
+    case Precision::kFloat32:
+      return;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(
@@ -186,16 +204,7 @@ absl::Status CpuBackend::RoundFactors(ConstMatrix* a, ConstMatrix* b) {
     absl::Status status = Reserve(factor->size(), memory);
     if (!status.ok()) return status;
     const Matrix rounded = memory->View(factor->rows, factor->cols);
-    const int64_t size = factor->size();
-    if (options_.precision == Precision::kFloat16) {
-      for (int64_t i = 0; i < size; ++i) {
-        rounded.data[i] = halves::RoundToFloat16(factor->data[i]);
-      }
-    } else {
-      for (int64_t i = 0; i < size; ++i) {
-        rounded.data[i] = halves::RoundToBfloat16(factor->data[i]);
-      }
-    }
+    Round(options_.precision, factor->data, factor->size(), rounded.data);
     *factor = rounded;
     return status;
   };
@@ -204,10 +213,16 @@ absl::Status CpuBackend::RoundFactors(ConstMatrix* a, ConstMatrix* b) {
   return status;
 }
 
+void CpuBackend::RoundResult(Matrix made) const {
+  if (!made.rounded_alone) return;
+  Round(options_.precision, made.data, made.size(), made.data);
+}
+
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         Matrix c) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   Multiply(form_a, a, form_b, b, 0, c);
+  RoundResult(c);
 }
 
 void CpuBackend::AddMatMul(Form form_a, ConstMatrix a, Form form_b,

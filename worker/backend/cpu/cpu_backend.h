@@ -28,6 +28,8 @@ class CpuBackend final : public Backend {
     // The precision of the factors of products. Precisions other than float32
     // are emulated, and slower than float32.
     Precision precision = Precision::kFloat32;
+    // Like DeviceOptions::activations. Rounded values are kept as float32.
+    bool activations = false;
     // The vector instructions that the loops over bags and pairs use; one of
     // SupportedSimd(). All give the same bits.
     Simd simd = BestSimd();
@@ -40,6 +42,9 @@ class CpuBackend final : public Backend {
   Description Describe() const override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  bool RoundsActivations() const override {
+    return options_.activations && options_.precision != Precision::kFloat32;
+  }
   absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host, int64_t rows,
                                     int64_t cols,
                                     DeviceBuffer* buffer) override;
@@ -143,6 +148,8 @@ class CpuBackend final : public Backend {
   // Replaces a product's factors with copies that are rounded to
   // `options_.precision`. Errors: those of Reserve.
   absl::Status RoundFactors(ConstMatrix* a, ConstMatrix* b);
+  // Rounds the result of an operation if only its rounded values are wanted.
+  void RoundResult(Matrix made) const;
 
   const Options options_;
   // The first error of an operation that returns no status. Each later call

@@ -176,6 +176,26 @@ TEST(CpuBackendTest, MultipliesInSixteenBits) {
   EXPECT_EQ(product(Precision::kBfloat16, one, one), 4096.0f * 4096);
 }
 
+// Between products and batch norms, results are rounded if the backend is asked
+// to, and only then.
+TEST(CpuBackendTest, RoundsActivationsIfAsked) {
+  const Values x(1, 2, {1, 0x1p-8f}), ones(2, 1, {1, 1});
+  const auto sum = [&](CpuBackend::Options options) {
+    auto backend = *CpuBackend::Create(options);
+    DeviceBuffer buffer;
+    const Matrix y = *backend->ReserveRounded(1, 1, &buffer);
+    EXPECT_EQ(y.rounded, nullptr);
+    EXPECT_EQ(y.rounded_alone, backend->RoundsActivations());
+    backend->MatMul(Form::kPlain, x, Form::kPlain, ones, y);
+    return y.data[0];
+  };
+  EXPECT_EQ(sum({.precision = Precision::kBfloat16}), 1 + 0x1p-8f);
+  EXPECT_EQ(sum({.precision = Precision::kBfloat16, .activations = true}), 1);
+  EXPECT_EQ(sum({.precision = Precision::kFloat16, .activations = true}),
+            1 + 0x1p-8f);
+  EXPECT_EQ(sum({.activations = true}), 1 + 0x1p-8f);
+}
+
 TEST(CpuBackendTest, Scales) {
   Values x(2, 2, {1, -3, kInfinity, 0});
   MakeBackend()->Scale(0.5f, x, x);

@@ -282,6 +282,46 @@ TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
   }
 }
 
+// Rounds all values to bfloat16.
+Values Rounded(Values values) {
+  for (float& value : values.values) value = halves::RoundToBfloat16(value);
+  return values;
+}
+
+// A result of which only the rounded values are wanted.
+Matrix Alone(Values& values) {
+  Matrix matrix = values;
+  matrix.rounded_alone = true;
+  return matrix;
+}
+
+TEST(ConvolutionTest, ResultsAreRoundedIfNothingElseIsWanted) {
+  auto backend = *CpuBackend::Create(
+      {.precision = Precision::kBfloat16, .activations = true});
+  for (const int64_t size : {1, 3}) {
+    const Convolution convolution = {
+        MakeWindow(7, 7, 4, size, size, 1, 1, true), 6, 2};
+    const Values x = Values::Random(3, 7 * 7 * 4, 1);
+    const Values kernel = Values::Random(size * size * 2, 6, 2);
+    const Values dy = Values::Random(3, 7 * 7 * 6, 3);
+    Values y = Values::Unset(3, dy.cols), rounded_y = y;
+    Values dx = Values::Unset(3, x.cols), rounded_dx = dx;
+    ASSERT_TRUE(backend->Convolve(convolution, x, kernel, y).ok());
+    ASSERT_TRUE(
+        backend->Convolve(convolution, x, kernel, Alone(rounded_y)).ok());
+    ASSERT_TRUE(
+        backend->ConvolveInputGradient(convolution, kernel, dy, dx).ok());
+    ASSERT_TRUE(
+        backend
+            ->ConvolveInputGradient(convolution, kernel, dy, Alone(rounded_dx))
+            .ok());
+    EXPECT_EQ(rounded_y.values, Rounded(y).values);
+    EXPECT_EQ(rounded_dx.values, Rounded(dx).values);
+    EXPECT_NE(rounded_y.values, y.values);
+    EXPECT_NE(rounded_dx.values, dx.values);
+  }
+}
+
 // x = [1 2 3; 4 5 6], kernel [1 10], by hand.
 TEST(ConvolutionTest, ByHand) {
   auto backend = MakeBackend();
@@ -560,6 +600,29 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
     EXPECT_EQ(same_dscale.values, found_dscale.values);
     EXPECT_EQ(same_doffset.values, found_doffset.values);
   }
+}
+
+TEST(NormalizationTest, ResultsAreRoundedIfNothingElseIsWanted) {
+  auto backend = *CpuBackend::Create(
+      {.precision = Precision::kBfloat16, .activations = true});
+  Values x = Values::Random(5, 3, 1), dy = Values::Random(5, 3, 2);
+  const Values row(1, 3, {0.7f, 0.8f, 0.9f});
+  const ColumnNorm norm = {row, row, kEpsilon, row, row};
+  Values y = Values::Unset(5, 3), dx = y;
+  Values dscale = Values::Unset(1, 3), doffset = dscale;
+  // In place, from values that have been rounded before.
+  for (Values* const values : {&x, &dy}) *values = Rounded(*values);
+  backend->NormalizeColumns(x, norm, {}, true, y);
+  backend->NormalizeColumnsGradient(x, norm, true, dy, dscale, doffset, dx);
+  Values same_dscale = Values::Unset(1, 3), same_doffset = same_dscale;
+  backend->NormalizeColumnsGradient(Alone(x), norm, true, Alone(dy),
+                                    same_dscale, same_doffset, Alone(dy));
+  backend->NormalizeColumns(Alone(x), norm, {}, true, Alone(x));
+  EXPECT_EQ(x.values, Rounded(y).values);
+  EXPECT_EQ(dy.values, Rounded(dx).values);
+  EXPECT_NE(dy.values, dx.values);
+  EXPECT_EQ(same_dscale.values, dscale.values);
+  EXPECT_EQ(same_doffset.values, doffset.values);
 }
 
 TEST(NormalizationTest, OfRowsAgreesWithFloat64) {

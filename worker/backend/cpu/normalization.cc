@@ -119,6 +119,7 @@ void CpuBackend::NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
       }
     }
   });
+  RoundResult(y);
 }
 
 void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
@@ -178,6 +179,7 @@ void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
       }
     }
   });
+  if (dx.data != nullptr) RoundResult(dx);
 }
 
 void CpuBackend::NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,

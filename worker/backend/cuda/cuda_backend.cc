@@ -96,9 +96,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
   HOLDFAST_ASSIGN_OR_RETURN(auto runtime,
                             CudaDeviceRuntime::Create(options.index));
   const Cudnn* const cudnn = FindCudnn(options, gpu);
-  absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math = CudaDeviceMath::Create(
-      runtime->stream(StreamId::kCompute), gpu.major,
-      {.tf32 = options.tf32, .precision = options.precision, .cudnn = cudnn});
+  absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math =
+      CudaDeviceMath::Create(runtime->stream(StreamId::kCompute), gpu.major,
+                             {.tf32 = options.tf32,
+                              .precision = options.precision,
+                              .activations = options.activations,
+                              .cudnn = cudnn});
   if (!math.ok()) return math.status();
   StreamBackend::Options stream_options;
   stream_options.name = absl::StrCat("cuda:", options.index);

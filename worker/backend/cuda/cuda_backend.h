@@ -26,6 +26,8 @@ struct CudaBackendOptions {
   // The precision of the factors of products. With any other than float32,
   // tensor cores multiply, several times as fast as with TensorFloat-32.
   Precision precision = Precision::kFloat32;
+  // Like DeviceOptions::activations.
+  bool activations = false;
   // Whether to use cuDNN, if it is found, for those convolutions in TF32 that
   // it does with the same bits in every run and faster than we do. All other
   // convolutions are done without cuDNN.

@@ -133,9 +133,15 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
   status = check(
       cublas->set_atomics_mode(math->handle_, CUBLAS_ATOMICS_NOT_ALLOWED));
   if (!status.ok()) return status;
-  status = check(cublas->set_math_mode(
-      math->handle_,
-      options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+  // A product that is rounded to 16 bits is rounded once, even if cuBLAS adds
+  // it up from parts.
+  const int mode =
+      (options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH) |
+      (math->RoundsActivations()
+           ? CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+           : 0);
+  status = check(
+      cublas->set_math_mode(math->handle_, static_cast<cublasMath_t>(mode)));
   if (!status.ok()) return status;
   // In float32 a product of unfolded images is faster, and for 16-bit factors
   // cuDNN produces 16-bit results.
@@ -157,9 +163,17 @@ CudaDeviceMath::~CudaDeviceMath() {
   cudaFree(cublas_workspace_);
 }
 
-absl::Status CudaDeviceMath::Fill0(float* values, int64_t size) {
-  if (size == 0) return absl::OkStatus();
-  return CudaStatus(cudaMemsetAsync(values, 0, size * sizeof(float), stream_),
+void* CudaDeviceMath::ValuesAt(Matrix matrix, int64_t begin) {
+  if (!matrix.rounded_alone) return matrix.data + begin;
+  return static_cast<uint16_t*>(matrix.rounded) + begin;
+}
+
+absl::Status CudaDeviceMath::Fill0(Matrix matrix) {
+  if (matrix.size() == 0) return absl::OkStatus();
+  const size_t value_bytes =
+      matrix.rounded_alone ? sizeof(uint16_t) : sizeof(float);
+  return CudaStatus(cudaMemsetAsync(ValuesAt(matrix, 0), 0,
+                                    matrix.size() * value_bytes, stream_),
                     "filling with 0");
 }
 
@@ -189,7 +203,7 @@ absl::StatusOr<const void*> CudaDeviceMath::Factor(ConstMatrix x, int64_t begin,
 }
 
 absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const void* a,
-                                      const void* b, float* c) {
+                                      const void* b, void* c) {
   if (gemm.m == 0 || gemm.n == 0) return absl::OkStatus();
   // cuBLAS is column-major, so it sees our matrices as their transposes, and
   // computes the transposed product: c^T = b^T a^T.
@@ -208,25 +222,27 @@ absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const void* a,
     if (rounds()) {
       const cudaDataType_t type =
           options_.precision == Precision::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+      const cudaDataType_t c_type = gemm.rounds_c ? type : CUDA_R_32F;
       if (batch == 1) {
         return cublas_->gemm_ex(handle_, form_b, form_a, n, m, k, &one, b, type,
-                                b_row, a, type, a_row, &beta, c, CUDA_R_32F,
-                                c_row, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+                                b_row, a, type, a_row, &beta, c, c_type, c_row,
+                                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
       }
       return cublas_->gemm_strided_batched_ex(
           handle_, form_b, form_a, n, m, k, &one, b, type, b_row, gemm.b_step,
-          a, type, a_row, gemm.a_step, &beta, c, CUDA_R_32F, c_row, gemm.c_step,
+          a, type, a_row, gemm.a_step, &beta, c, c_type, c_row, gemm.c_step,
           batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     }
     const auto* const left = static_cast<const float*>(a);
     const auto* const right = static_cast<const float*>(b);
+    auto* const product = static_cast<float*>(c);
     if (batch == 1) {
       return cublas_->sgemm(handle_, form_b, form_a, n, m, k, &one, right,
-                            b_row, left, a_row, &beta, c, c_row);
+                            b_row, left, a_row, &beta, product, c_row);
     }
     return cublas_->sgemm_strided_batched(
         handle_, form_b, form_a, n, m, k, &one, right, b_row, gemm.b_step, left,
-        a_row, gemm.a_step, &beta, c, c_row, gemm.c_step, batch);
+        a_row, gemm.a_step, &beta, product, c_row, gemm.c_step, batch);
   };
   return CublasStatus(*cublas_, multiply(), "a matrix product");
 }
@@ -254,16 +270,17 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
   gemm.n = c.cols;
   gemm.k = form_a == Form::kPlain ? a.cols : a.rows;
   if (gemm.k == 0) {
-    return add ? absl::OkStatus() : Fill0(c.data, c.size());
+    return add ? absl::OkStatus() : Fill0(c);
   }
   gemm.a_row = a.cols;
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
+  gemm.rounds_c = c.rounded_alone;
   HOLDFAST_ASSIGN_OR_RETURN(const auto factor_a,
                             Factor(a, 0, a.size(), workspace));
   HOLDFAST_ASSIGN_OR_RETURN(const auto factor_b,
                             Factor(b, 0, b.size(), workspace + ToRound(a)));
-  return Multiply(gemm, factor_a, factor_b, c.data);
+  return Multiply(gemm, factor_a, factor_b, ValuesAt(c, 0));
 }
 
 absl::Status CudaDeviceMath::AddBias(ConstMatrix bias, Matrix y) {
@@ -310,9 +327,9 @@ absl::Status CudaDeviceMath::ActivationGradient(Activation activation,
                                                 Matrix dx) {
   switch (activation) {
     case Activation::kRelu:
-      return CudaStatus(
-          kernels::ReluGradient(stream_, y.data, dy.data, dy.size(), dx.data),
-          "ReluGradient");
+      return CudaStatus(kernels::ReluGradient(stream_, InputOf(y), dy.data,
+                                              dy.size(), dx.data),
+                        "ReluGradient");
     case Activation::kTanh:
       return CudaStatus(
           kernels::TanhGradient(stream_, y.data, dy.data, dy.size(), dx.data),
@@ -452,6 +469,7 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.n;
   gemm.c_step = gemm.n;
+  gemm.rounds_c = y.rounded_alone;
   const int64_t at_a_time =
       ImagesAtATime(convolution, x.rows, x.rounded != nullptr);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
@@ -461,7 +479,7 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
         ColumnsOfImages(convolution, x, first, images, workspace));
     gemm.m = images * convolution.window.output_places();
     HOLDFAST_RETURN_IF_ERROR(
-        Multiply(gemm, columns, kernel, y.data + first * y.cols));
+        Multiply(gemm, columns, kernel, ValuesAt(y, first * y.cols)));
   }
   return absl::OkStatus();
 }
@@ -491,7 +509,7 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
     if (!done.ok() || *done) return done.status();
   }
   const int groups = static_cast<int>(convolution.groups);
-  if (x.rows == 0) return Fill0(kernel_gradient.data, kernel_gradient.size());
+  if (x.rows == 0) return Fill0(kernel_gradient);
   Gemm gemm;
   gemm.form_a = Form::kTransposed;
   gemm.m = convolution.kernel_rows();
@@ -556,6 +574,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.k;
   gemm.c_step = gemm.n;
+  gemm.rounds_c = sees_pixels && dx.rounded_alone;
   const int64_t at_a_time =
       ImagesAtATime(convolution, dx.rows, dy.rounded != nullptr);
   HOLDFAST_ASSIGN_OR_RETURN(const auto factor,
@@ -564,7 +583,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   float* const columns = for_outputs + RoundedSize(at_a_time * dy.cols);
   for (int64_t first = 0; first < dx.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, dx.rows - first);
-    float* const to = dx.data + first * dx.cols;
+    void* const to = ValuesAt(dx, first * dx.cols);
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto outputs,
         Factor(dy, first * dy.cols, images * dy.cols, for_outputs));
@@ -572,10 +591,10 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
     HOLDFAST_RETURN_IF_ERROR(
         Multiply(gemm, outputs, factor, sees_pixels ? to : columns));
     if (sees_pixels) continue;
-    HOLDFAST_RETURN_IF_ERROR(
-        CudaStatus(kernels::ColumnsToImages(stream_, columns, Shape(window),
-                                            groups, images, to),
-                   "ConvolveInputGradient"));
+    HOLDFAST_RETURN_IF_ERROR(CudaStatus(
+        kernels::ColumnsToImages(stream_, columns, Shape(window), groups,
+                                 images, PrecisionOf(dx), to),
+        "ConvolveInputGradient"));
   }
   return absl::OkStatus();
 }
@@ -620,7 +639,7 @@ absl::Status CudaDeviceMath::AveragePoolGradient(const Window& window,
 
 absl::Status CudaDeviceMath::ColumnMoments(ConstMatrix x, Matrix mean,
                                            Matrix variance, float* workspace) {
-  return CudaStatus(kernels::ColumnMoments(stream_, x.data, x.rows, x.cols,
+  return CudaStatus(kernels::ColumnMoments(stream_, InputOf(x), x.rows, x.cols,
                                            mean.data, variance.data, workspace),
                     "ColumnMoments");
 }
@@ -629,10 +648,10 @@ absl::Status CudaDeviceMath::NormalizeColumns(ConstMatrix x,
                                               const ColumnNorm& norm,
                                               ConstMatrix addend, bool relu,
                                               Matrix y) {
-  return CudaStatus(
-      kernels::NormalizeColumns(stream_, x.data, Of(norm), addend.data, relu,
-                                x.rows, x.cols, ValuesOf(y), RoundedOf(y)),
-      "NormalizeColumns");
+  return CudaStatus(kernels::NormalizeColumns(
+                        stream_, InputOf(x), Of(norm), InputOf(addend), relu,
+                        x.rows, x.cols, ValuesOf(y), RoundedOf(y)),
+                    "NormalizeColumns");
 }
 
 absl::Status CudaDeviceMath::NormalizeColumnsGradient(
@@ -640,8 +659,8 @@ absl::Status CudaDeviceMath::NormalizeColumnsGradient(
     Matrix dscale, Matrix doffset, Matrix dx, float* workspace) {
   return CudaStatus(
       kernels::NormalizeColumnsGradient(
-          stream_, x.data, Of(norm), relu, dy.data, x.rows, x.cols, dscale.data,
-          doffset.data, ValuesOf(dx), RoundedOf(dx), workspace),
+          stream_, InputOf(x), Of(norm), relu, InputOf(dy), x.rows, x.cols,
+          dscale.data, doffset.data, ValuesOf(dx), RoundedOf(dx), workspace),
       "NormalizeColumnsGradient");
 }
 

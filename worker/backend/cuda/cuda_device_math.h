@@ -37,6 +37,8 @@ class CudaDeviceMath final : public DeviceMath {
     bool tf32 = false;
     // The precision of the factors of products.
     Precision precision = Precision::kFloat32;
+    // Like DeviceOptions::activations.
+    bool activations = false;
     // The maximum bytes of columns that a convolution unfolds, or rounds, at a
     // time, unless a single image takes more. A lower limit is slower, because
     // a convolution becomes more products, with fewer rows each (ResNet-50 in
@@ -65,6 +67,9 @@ class CudaDeviceMath final : public DeviceMath {
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       bool add, Matrix c, float* workspace) override;
   int64_t RoundedCopy(int64_t size) override { return RoundedSize(size); }
+  bool RoundsActivations() const override {
+    return rounds() && options_.activations;
+  }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
@@ -158,6 +163,9 @@ class CudaDeviceMath final : public DeviceMath {
     int64_t c_step = 0;
     // Whether the product is added to c, rather than assigned to it.
     bool add = false;
+    // Whether c has halves, to which the product is rounded, rather than
+    // float32 values.
+    bool rounds_c = false;
   };
 
   CudaDeviceMath(const Cublas* cublas, cudaStream_t stream,
@@ -209,9 +217,20 @@ class CudaDeviceMath final : public DeviceMath {
             wanted ? static_cast<uint16_t*>(matrix.rounded) : nullptr};
   }
 
+  // The precision of a matrix's values, and the values from `begin` on: those
+  // of its rounded copy, if it has nothing else.
+  Precision PrecisionOf(ConstMatrix matrix) const {
+    return matrix.rounded_alone ? options_.precision : Precision::kFloat32;
+  }
+  static void* ValuesAt(Matrix matrix, int64_t begin);
+  kernels::Input InputOf(ConstMatrix matrix) const {
+    return {matrix.rounded_alone ? matrix.rounded : matrix.data,
+            PrecisionOf(matrix)};
+  }
+
   absl::Status Multiply(const Gemm& gemm, const void* a, const void* b,
-                        float* c);
-  absl::Status Fill0(float* values, int64_t size);
+                        void* c);
+  absl::Status Fill0(Matrix matrix);
 
   const Cublas* const cublas_;
   const cudaStream_t stream_;

@@ -86,14 +86,13 @@ cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y) {
       [] __device__(float x) -> float { return x < 0.0f ? 0.0f : x; }, y, x);
 }
 
-cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,
+cudaError_t ReluGradient(cudaStream_t stream, const Input& y, const float* dy,
                          int64_t size, float* dx) {
-  return Map(
-      stream, size,
-      [] __device__(float y, float dy) -> float {
-        return y > 0.0f ? dy : 0.0f;
-      },
-      dx, y, dy);
+  const auto gradient = [] __device__(float y, float dy) -> float {
+    return y > 0.0f ? dy : 0.0f;
+  };
+  return WithType(
+      y, [&](const auto* y) { return Map(stream, size, gradient, dx, y, dy); });
 }
 
 cudaError_t Tanh(cudaStream_t stream, const float* x, int64_t size, float* y) {

@@ -22,6 +22,12 @@
 namespace holdfast {
 namespace kernels {
 
+// A matrix that a kernel reads, of float32 or of 16-bit values.
+struct Input {
+  const void* values = nullptr;
+  Precision precision = Precision::kFloat32;
+};
+
 cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
                     int64_t n, float* y);
 cudaError_t Add(cudaStream_t stream, const float* a, const float* b,
@@ -38,7 +44,7 @@ cudaError_t ToBfloat16(cudaStream_t stream, const float* x, int64_t size,
                        uint16_t* to);
 
 cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y);
-cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,
+cudaError_t ReluGradient(cudaStream_t stream, const Input& y, const float* dy,
                          int64_t size, float* dx);
 cudaError_t Tanh(cudaStream_t stream, const float* x, int64_t size, float* y);
 cudaError_t TanhGradient(cudaStream_t stream, const float* y, const float* dy,
@@ -60,7 +66,8 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
 // `sum` is aligned to 8 bytes.
 cudaError_t SumSquares(cudaStream_t stream, const float* x, int64_t size,
                        double* sum, void* workspace);
-cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
+
+cudaError_t ColumnMoments(cudaStream_t stream, const Input& x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);
 
@@ -80,15 +87,18 @@ struct ColumnNorm {
   const float* offset;
 };
 
-// `addend` may be null. So may y, if there is a rounded copy.
-cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
-                             const ColumnNorm& norm, const float* addend,
+// The 16-bit values that one of the two functions below reads and writes must
+// have the same precision.
+//
+// `addend` may have no values. y may be null, if there is a rounded copy.
+cudaError_t NormalizeColumns(cudaStream_t stream, const Input& x,
+                             const ColumnNorm& norm, const Input& addend,
                              bool relu, int64_t m, int64_t n, float* y,
                              const RoundedCopy& rounded_y);
 // dx may be null: then only its rounded copy is written, if there is one.
-cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
+cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const Input& x,
                                      const ColumnNorm& norm, bool relu,
-                                     const float* dy, int64_t m, int64_t n,
+                                     const Input& dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
                                      const RoundedCopy& rounded_dx,
                                      void* workspace);
@@ -193,10 +203,11 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             Precision precision, void* columns);
 // The transpose of ImagesToColumns, for columns in float32 whose rows have no
 // values after the pixels. Each dx is the sum of the values of `columns` at
-// which its pixel was seen.
+// which its pixel was seen, rounded to `precision`: float32, or a half of two
+// bytes.
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
-                            int64_t images, float* dx);
+                            int64_t images, Precision precision, void* dx);
 // Writes the kernel [(v, u, c), f] to `flipped` as [(v, u, f), c], with its
 // window rotated by 180 degrees, rounded to `precision`.
 cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,

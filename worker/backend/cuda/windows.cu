@@ -225,10 +225,10 @@ bool InVectors(int channels, Pointers... pointers) {
   return channels % kChannels == 0 && AreAligned(pointers...);
 }
 
-template <int kWidth>
+template <int kWidth, typename As>
 cudaError_t Fold(cudaStream_t stream, const float* columns,
-                 const WindowShape& window, int groups, int64_t images,
-                 float* dx) {
+                 const WindowShape& window, int groups, int64_t images, As as,
+                 typename As::Value* dx) {
   const Windows windows(window, kWidth);
   const int group_channels = window.channels / groups / kWidth;
   const int group_cols =
@@ -258,7 +258,10 @@ cudaError_t Fold(cudaStream_t stream, const float* columns,
             for (int k = 0; k < kWidth; ++k) sum.of[k] += column.of[k];
           }
         }
-        to[i] = sum;
+        Vector<typename As::Value, kWidth> made;
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) made.of[k] = as(sum.of[k]);
+        to[i] = made;
       });
 }
 
@@ -489,10 +492,14 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
 
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
-                            int64_t images, float* dx) {
-  return InVectors(window.channels / groups, columns, dx)
-             ? Fold<kChannels>(stream, columns, window, groups, images, dx)
-             : Fold<1>(stream, columns, window, groups, images, dx);
+                            int64_t images, Precision precision, void* dx) {
+  const bool in_vectors = InVectors(window.channels / groups, columns, dx);
+  return InPrecision(precision, [&](auto as) {
+    using As = decltype(as);
+    return (in_vectors ? Fold<kChannels, As>
+                       : Fold<1, As>)(stream, columns, window, groups, images,
+                                      as, static_cast<typename As::Value*>(dx));
+  });
 }
 
 cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,

@@ -50,6 +50,8 @@ class DeviceMath {
   // Returns the size of a rounded copy (ConstMatrix::rounded) of `size` values,
   // in float32 values; 0 if the device does not make rounded copies.
   virtual int64_t RoundedCopy(int64_t size) = 0;
+  // As in Backend.
+  virtual bool RoundsActivations() const = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
   // Returns the workspace for any operation that sums over the rows or columns

@@ -29,6 +29,9 @@ class HostMath final : public DeviceMath {
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       bool add, Matrix c, float* workspace) override;
   int64_t RoundedCopy(int64_t) override { return 0; }
+  bool RoundsActivations() const override {
+    return backend_->RoundsActivations();
+  }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;

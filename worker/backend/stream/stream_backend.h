@@ -76,6 +76,7 @@ class StreamBackend final : public Backend {
   void SetTracer(Tracer* tracer) override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  bool RoundsActivations() const override { return math_->RoundsActivations(); }
   absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols, bool alone,
                                        DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,

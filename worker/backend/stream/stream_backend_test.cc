@@ -36,7 +36,9 @@ using ::testing::HasSubstr;
 // A StreamBackend on the fake device.
 struct HostDevice {
   explicit HostDevice(HostRuntime::Options options = {},
-                      std::shared_ptr<PinnedRanges> pinned = nullptr) {
+                      std::shared_ptr<PinnedRanges> pinned = nullptr,
+                      CpuBackend::Options arithmetic = {})
+      : cpu(*CpuBackend::Create(arithmetic)) {
     options.misuse = &misuse;
     auto made = std::make_unique<HostRuntime>(options);
     runtime = made.get();
@@ -49,7 +51,7 @@ struct HostDevice {
   }
 
   absl::Status misuse;
-  std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
+  std::unique_ptr<CpuBackend> cpu;
   // The backend's runtime.
   HostRuntime* runtime = nullptr;
   std::unique_ptr<StreamBackend> backend;
@@ -873,13 +875,16 @@ class Training {
   const int num_classes_;
 };
 
-void ExpectTheCpusBits(const Training& training, int seeds) {
-  const auto cpu = *CpuBackend::Create({});
+void ExpectTheCpusBits(const Training& training, int seeds,
+                       CpuBackend::Options arithmetic = {}) {
+  const auto cpu = *CpuBackend::Create(arithmetic);
   const auto expected = training.Run(cpu.get());
   ASSERT_FALSE(expected.empty());
   for (int seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE(seed);
-    HostDevice device({.seed = static_cast<uint64_t>(seed)});
+    HostDevice device({.seed = static_cast<uint64_t>(seed)}, nullptr,
+                      arithmetic);
+    EXPECT_EQ(device.backend->RoundsActivations(), cpu->RoundsActivations());
     const auto made = training.Run(device.backend.get());
     ASSERT_EQ(made.size(), expected.size());
     for (size_t i = 0; i < made.size(); ++i) {
@@ -927,6 +932,30 @@ TEST(StreamBackendTest, AConvolutionalNetworkGetsTheCpusBits) {
                )pb",
                {6, 6, 2}, 3),
       30);
+}
+
+TEST(StreamBackendTest, RoundedActivationsGetTheCpusBits) {
+  ExpectTheCpusBits(
+      Training(
+          R"pb(
+            layers { conv2d { filters: 4 kernel_size: 3 use_bias: false } }
+            layers { batch_norm {} }
+            layers { relu {} }
+            layers {
+              residual {
+                layers { conv2d { filters: 4 kernel_size: 1 use_bias: false } }
+                layers { batch_norm {} }
+              }
+            }
+            layers { relu {} }
+            layers { conv2d { filters: 3 kernel_size: 2 use_bias: false } }
+            layers { batch_norm {} }
+            layers { flatten {} }
+            layers { dense { units: 3 } }
+            loss { softmax_cross_entropy {} }
+          )pb",
+          {5, 5, 2}, 3),
+      10, {.precision = Precision::kBfloat16, .activations = true});
 }
 
 TEST(StreamBackendTest, ALossDoesNotWaitForWhatComesAfter) {

@@ -72,10 +72,11 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
   for (size_t i = 0; i < chain->layers_.size(); ++i) {
     if (!chain->absorbed_[i]) own.push_back(chain->layers_[i].get());
   }
-  for (size_t i = 0; i < own.size(); ++i) {
-    own[i]->TellTakers(i + 1 < own.size() && own[i + 1]->TakesFactor(),
-                       i > 0 && own[i - 1]->TakesGradientFactor());
+  for (size_t i = 1; i < own.size(); ++i) {
+    own[i - 1]->TellUseOfOutput(own[i]->UseOfInput());
+    own[i]->TellUseOfInputGradient(own[i - 1]->UseOfGradient());
   }
+  if (!own.empty()) chain->last_own_ = own.back();
   return chain;
 }
 

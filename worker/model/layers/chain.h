@@ -48,6 +48,15 @@ class Chain {
   }
   void AddGradientTo(Matrix sum) { layers_[0]->AddGradientTo(sum); }
 
+  // Layer::UseOfInput of the first layer; `unless` if there are no layers.
+  Use UseOfInput(Use unless) const {
+    return layers_.empty() ? unless : layers_[0]->UseOfInput();
+  }
+  // Layer::TellUseOfOutput for the chain's output, unless there are no layers.
+  void TellUseOfOutput(Use use) {
+    if (last_own_ != nullptr) last_own_->TellUseOfOutput(use);
+  }
+
   // As in Layer. `x` must stay valid for Backward().
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
@@ -75,6 +84,8 @@ class Chain {
   int first_trained_layer_ = 0;
   // Indexed by layer: whether it is a relu that the layer before it applies.
   std::vector<bool> absorbed_;
+  // The last layer that is not absorbed; null if there are no layers.
+  Layer* last_own_ = nullptr;
   // In the pass under way, values_[i] is the input of layer i, and values_[i +
   // 1] its output.
   std::vector<ConstMatrix> values_;

@@ -27,15 +27,19 @@ class Conv2d final : public Layer {
     return window.window_size() == 1 && window.stride_height == 1 &&
            window.stride_width == 1 && convolution_.groups == 1;
   }
-  bool TakesFactor() const override { return true; }
-  bool TakesGradientFactor() const override { return !HasBias(); }
+  Use UseOfInput() const override { return Use::kProducts; }
+  Use UseOfGradient() const override {
+    return HasBias() ? Use::kAny : Use::kProducts;
+  }
 
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
-    HOLDFAST_RETURN_IF_ERROR(
-        backend_->Reserve(x.rows * convolution_.output_size(), &output_));
-    const Matrix y = output_.View(x.rows, convolution_.output_size());
+    // A bias is added in float32.
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto y,
+        ReserveProduct(x.rows, convolution_.output_size(),
+                       HasBias() ? Use::kAny : use_of_y(), &output_));
     HOLDFAST_RETURN_IF_ERROR(
         backend_->Convolve(convolution_, x, AsMatrix(parameters[kKernel]), y));
     if (HasBias()) backend_->AddBias(parameters[kBias], ByPlace(y));
@@ -73,9 +77,9 @@ class Conv2d final : public Layer {
                            convolution_.window.channels});
       return sum;
     }
-    status = backend_->Reserve(x.size(), &input_gradient_);
-    if (!status.ok()) return status;
-    const Matrix dx = input_gradient_.View(x.rows, x.cols);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dx,
+        ReserveProduct(x.rows, x.cols, use_of_dx(), &input_gradient_));
     status = backend_->ConvolveInputGradient(
         convolution_, AsMatrix(parameters[kKernel]), dy, dx);
     if (!status.ok()) return status;

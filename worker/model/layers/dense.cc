@@ -20,14 +20,19 @@ class Dense final : public Layer {
         inputs_(inputs),
         units_(units) {}
 
-  bool TakesFactor() const override { return true; }
-  bool TakesGradientFactor() const override { return !HasBias(); }
+  Use UseOfInput() const override { return Use::kProducts; }
+  Use UseOfGradient() const override {
+    return HasBias() ? Use::kAny : Use::kProducts;
+  }
 
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
-    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(x.rows * units_, &output_));
-    const Matrix y = output_.View(x.rows, units_);
+    // A bias is added in float32.
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto y,
+        ReserveProduct(x.rows, units_, HasBias() ? Use::kAny : use_of_y(),
+                       &output_));
     backend_->MatMul(Form::kPlain, x, Form::kPlain, parameters[kKernel], y);
     if (HasBias()) backend_->AddBias(parameters[kBias], y);
     return y;
@@ -52,9 +57,9 @@ class Dense final : public Layer {
     status = sink(kKernel, dw);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
-    status = backend_->Reserve(x.size(), &input_gradient_);
-    if (!status.ok()) return status;
-    const Matrix dx = input_gradient_.View(x.rows, inputs_);
+    HOLDFAST_ASSIGN_OR_RETURN(
+        const auto dx,
+        ReserveProduct(x.rows, inputs_, use_of_dx(), &input_gradient_));
     backend_->MatMul(Form::kPlain, dy, Form::kTransposed, parameters[kKernel],
                      dx);
     return dx;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "proto/training.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/gradient_sink.h"
@@ -35,6 +36,14 @@ struct Pass {
   ConstMatrix addend;
   bool relu = false;
 };
+
+// What a layer uses the values of a neighbour for:
+//
+//   kProducts   only as factors of products, which round them anyway, so that
+//               rounded values alone give the same bits
+//   kRounded    only in operations that also take matrices with rounded values
+//               alone (ConstMatrix::rounded_alone)
+enum class Use { kAny, kProducts, kRounded };
 
 // One function in a Chain, with those of the model's variables that it uses. A
 // shape describes one example; a batch is a matrix with one example per row.
@@ -64,19 +73,14 @@ class Layer {
   virtual bool TakesRelu() const { return false; }
   virtual bool TakesAddend() const { return false; }
 
-  // Whether the layer uses x in products only (TakesFactor), and whether it
-  // uses dy in products only (TakesGradientFactor), so that a rounded copy
-  // alone is enough (ConstMatrix::rounded_alone).
-  virtual bool TakesFactor() const { return false; }
-  virtual bool TakesGradientFactor() const { return false; }
+  // What the layer uses x for, and what it uses dy for.
+  virtual Use UseOfInput() const { return Use::kAny; }
+  virtual Use UseOfGradient() const { return Use::kAny; }
 
-  // Tells the layer whether the next layer uses this layer's y in products
-  // only, and whether the previous layer uses this layer's dx in products only.
-  // By default both are false.
-  void TellTakers(bool y_is_factor, bool dx_is_factor) {
-    y_is_factor_ = y_is_factor;
-    dx_is_factor_ = dx_is_factor;
-  }
+  // Tells the layer what the next layer uses this layer's y for, and what the
+  // previous layer uses this layer's dx for. By default both are kAny.
+  virtual void TellUseOfOutput(Use use) { use_of_y_ = use; }
+  void TellUseOfInputGradient(Use use) { use_of_dx_ = use; }
 
   // Whether the layer can add dx to a matrix at no extra cost, which it can if
   // a product computes dx.
@@ -114,17 +118,28 @@ class Layer {
         output_shape_(std::move(output_shape)),
         variables_(std::move(variables)) {}
 
-  bool y_is_factor() const { return y_is_factor_; }
-  bool dx_is_factor() const { return dx_is_factor_; }
+  Use use_of_y() const { return use_of_y_; }
+  Use use_of_dx() const { return use_of_dx_; }
   Matrix gradient_sum() const { return gradient_sum_; }
+
+  // Reserves room for the result of a product. Errors: those of
+  // Backend::Reserve.
+  absl::StatusOr<Matrix> ReserveProduct(int64_t rows, int64_t cols, Use use,
+                                        DeviceBuffer* buffer) {
+    if (use == Use::kRounded) {
+      return backend_->ReserveRounded(rows, cols, buffer);
+    }
+    HOLDFAST_RETURN_IF_ERROR(backend_->Reserve(rows * cols, buffer));
+    return buffer->View(rows, cols);
+  }
 
   Backend* const backend_;
 
  private:
   const std::vector<int64_t> output_shape_;
   const std::vector<proto::Variable> variables_;
-  bool y_is_factor_ = false;
-  bool dx_is_factor_ = false;
+  Use use_of_y_ = Use::kAny;
+  Use use_of_dx_ = Use::kAny;
   Matrix gradient_sum_;
 };
 

@@ -102,6 +102,8 @@ class BatchNorm final : public Layer {
 
   bool TakesRelu() const override { return true; }
   bool TakesAddend() const override { return true; }
+  Use UseOfInput() const override { return Use::kRounded; }
+  Use UseOfGradient() const override { return Use::kRounded; }
 
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
@@ -122,7 +124,10 @@ class BatchNorm final : public Layer {
     }
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto y,
-        backend_->ReserveFactor(x.rows, x.cols, y_is_factor(), &output_));
+        use_of_y() == Use::kRounded && backend_->RoundsActivations()
+            ? backend_->ReserveRounded(x.rows, x.cols, &output_)
+            : backend_->ReserveFactor(x.rows, x.cols,
+                                      use_of_y() == Use::kProducts, &output_));
     backend_->NormalizeColumns(
         rows,
         {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
@@ -153,7 +158,8 @@ class BatchNorm final : public Layer {
     // stay unchanged.
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto dx,
-        backend_->ReserveFactor(dy.rows, dy.cols, dx_is_factor(), &output_));
+        backend_->ReserveFactor(dy.rows, dy.cols, use_of_dx() == Use::kProducts,
+                                &output_));
     Matrix made = ByChannels(dx, channels_);
     if (!want_dx) made.data = nullptr;
     backend_->NormalizeColumnsGradient(

@@ -18,9 +18,24 @@ class Residual final : public Layer {
            std::unique_ptr<Chain> body, std::unique_ptr<Chain> shortcut)
       : Layer(backend, body->output_shape(), std::move(variables)),
         body_(std::move(body)),
-        shortcut_(std::move(shortcut)) {}
+        shortcut_(std::move(shortcut)) {
+    if (body_->TakesAddend()) shortcut_->TellUseOfOutput(Use::kRounded);
+  }
 
   bool TakesRelu() const override { return true; }
+  Use UseOfInput() const override {
+    const Use of_sum = body_->TakesAddend() ? Use::kRounded : Use::kAny;
+    return body_->UseOfInput(of_sum) != Use::kAny &&
+                   shortcut_->UseOfInput(of_sum) != Use::kAny
+               ? Use::kRounded
+               : Use::kAny;
+  }
+  void TellUseOfOutput(Use use) override {
+    // Besides the next layer, the gradient of a relu uses y.
+    if (body_->TakesAddend() && use != Use::kAny) {
+      body_->TellUseOfOutput(Use::kRounded);
+    }
+  }
 
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
