@@ -2,10 +2,14 @@
 #ifndef HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
 #define HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {
 
@@ -29,6 +33,18 @@ struct ProductOptions {
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& options = {});
+
+struct DelayOptions {
+  uint64_t seed = 0;
+  // If set, waits of the first stream for the second do nothing.
+  std::optional<std::pair<StreamId, StreamId>> ignored_wait;
+};
+// The device with streams that pause at random, as `seed` determines
+// (DelayedRuntime), and with the default ProductOptions.
+// Errors: UNIMPLEMENTED if this device cannot be delayed; those of
+// MakeDeviceUnderTest.
+absl::StatusOr<std::unique_ptr<Backend>> MakeDelayedDeviceUnderTest(
+    const DelayOptions& options);
 
 // Whether the device computes with the CPU's own functions: then all results
 // must equal the CPU's.

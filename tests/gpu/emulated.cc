@@ -186,6 +186,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
                                          std::move(options));
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeDelayedDeviceUnderTest(
+    const DelayOptions&) {
+  return absl::UnimplementedError("the emulation is not delayed");
+}
+
 bool DeviceHasTheCpusBits() { return false; }
 
 bool DeviceHasTwins() { return false; }

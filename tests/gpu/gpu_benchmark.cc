@@ -8,6 +8,8 @@
 //   resnet     examples/fashion_mnist_resnet.textproto, batches of 512
 //   resnet50   ResNet-50 on 224 x 224 pixels (He et al. 2016; stride in the
 //              convolutions of 3 x 3), batches of 256
+//   mobilenet  MobileNet (Howard et al. 2017) on 112 x 112 pixels, with a
+//              stride of 1 in the first convolution, batches of 128
 //
 // The type "tf32-u" is TF32 without cuDNN: all convolutions are unfolded. The
 // types "bfloat16-a" and "float16-a" also round activations, as PyTorch's
@@ -18,8 +20,6 @@
 // memory of Backend::AllocateHost, like pulled ones. The output also has the
 // time to upload the parameters alone, and the time of the upload with a
 // forward pass. torch_benchmark.py measures the same models.
-
-#include <google/protobuf/text_format.h>
 
 #include <cstdio>
 #include <map>
@@ -36,13 +36,13 @@
 #include "common/base/clock.h"
 #include "common/process/flags.h"
 #include "common/trace/trace.h"
+#include "tests/gpu/benchmark_models.h"
 #include "tests/gpu/device_under_test.h"
-#include "tests/gpu/example_job.h"
-#include "worker/model/registry.h"
 
 ABSL_FLAG(double, seconds, 3, "Time for each model and type, in seconds.");
 ABSL_FLAG(std::vector<std::string>, models,
-          std::vector<std::string>({"product", "mlp", "resnet", "resnet50"}),
+          std::vector<std::string>({"product", "mlp", "resnet", "resnet50",
+                                    "mobilenet"}),
           "The models to measure.");
 ABSL_FLAG(std::vector<std::string>, types,
           std::vector<std::string>({"float32", "tf32", "tf32-u", "bfloat16",
@@ -56,80 +56,12 @@ ABSL_FLAG(
 namespace holdfast {
 namespace {
 
-constexpr char kMlp[] = R"pb(
-  layers { flatten {} }
-  layers { dense { units: 4096 } }
-  layers { relu {} }
-  layers { dense { units: 4096 } }
-  layers { relu {} }
-  layers { dense { units: 10 } }
-  loss { softmax_cross_entropy {} })pb";
-
-std::string Convolution(int filters, int size, int stride) {
-  return absl::StrFormat(
-      "conv2d { filters: %d kernel_size: %d stride: %d padding: SAME use_bias: "
-      "false }",
-      filters, size, stride);
-}
-
-std::string ResNet50() {
-  std::string text =
-      absl::StrCat("layers { ", Convolution(64, 7, 2),
-                   " } layers { batch_norm {} } layers { relu {} } "
-                   "layers { max_pool2d { size: 3 stride: 2 padding: SAME } }");
-  const int blocks[] = {3, 4, 6, 3};
-  for (int stage = 0; stage < 4; ++stage) {
-    const int filters = 64 << stage;
-    for (int block = 0; block < blocks[stage]; ++block) {
-      const int stride = stage > 0 && block == 0 ? 2 : 1;
-      absl::StrAppend(
-          &text, "layers { residual { layers { ", Convolution(filters, 1, 1),
-          " } layers { batch_norm {} } layers { relu {} } layers { ",
-          Convolution(filters, 3, stride),
-          " } layers { batch_norm {} } layers { relu {} } layers { ",
-          Convolution(4 * filters, 1, 1), " } layers { batch_norm {} } ");
-      if (block == 0) {
-        absl::StrAppend(&text, "shortcut { ",
-                        Convolution(4 * filters, 1, stride),
-                        " } shortcut { batch_norm {} } ");
-      }
-      absl::StrAppend(&text, "} } layers { relu {} } ");
-    }
-  }
-  absl::StrAppend(&text,
-                  "layers { global_average_pool2d {} } layers { dense { units: "
-                  "1000 } } loss { softmax_cross_entropy {} }");
-  return text;
-}
-
-struct Subject {
-  std::string name;
-  proto::Model model;
-  ExampleSpec examples;
-  int64_t batch_size = 0;
-  // Floating-point operations of a step for one example: two per
-  // multiplication. Layers after the first do them three times: forward, and
-  // backward for kernel and input.
-  double flops = 0;
-};
-
 struct Measured {
   double steps_per_second = 0;
   // In seconds.
   double upload = 0;
   double forward = 0;
 };
-
-// Fills `values` with uniform random numbers in [0, 1).
-void FillAtRandom(uint64_t seed, absl::Span<float> values) {
-  uint64_t state = seed * 0x9E3779B97F4A7C15 + 1;
-  for (float& value : values) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    value = static_cast<float>(state >> 40) * 0x1p-24f;
-  }
-}
 
 // Measures the rate of a product of square matrices of size `side`.
 absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
@@ -185,77 +117,21 @@ absl::StatusOr<double> TimeOf(absl::Duration length, Work work) {
   }
 }
 
-absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
-                                 absl::Duration length) {
-  const auto model =
-      CreateModel(subject.model, subject.examples, 1, backend, ModelRegistry());
-  if (!model.ok()) return model.status();
-  const auto values = FirstValues((*model)->Variables(), 1);
-  if (!values.ok()) return values.status();
-  std::vector<HostBuffer> memory;
-  std::vector<absl::Span<const float>> parameters;
-  for (const std::vector<float>& value : *values) {
-    auto pinned = backend->AllocateHost(value.size());
-    if (!pinned.ok()) return pinned.status();
-    absl::c_copy(value, pinned->get());
-    parameters.emplace_back(pinned->get(), value.size());
-    memory.push_back(*std::move(pinned));
-  }
-  int64_t example_size = 1;
-  for (const int64_t dimension : subject.examples.shape) {
-    example_size *= dimension;
-  }
-  const int64_t batch_size = subject.batch_size;
-  const size_t size = batch_size * example_size;
-  // Two batches that alternate.
-  HostBuffer inputs[2];
-  std::vector<int32_t> labels(batch_size);
-  std::vector<int64_t> positions[2];
-  for (int which = 0; which < 2; ++which) {
-    auto pinned = backend->AllocateHost(size);
-    if (!pinned.ok()) return pinned.status();
-    inputs[which] = *std::move(pinned);
-    FillAtRandom(which + 1, {inputs[which].get(), size});
-    for (int64_t i = 0; i < batch_size; ++i) {
-      labels[i] = i % *subject.examples.num_classes;
-      positions[which].push_back(which * batch_size + i);
-    }
-  }
-  const auto batch_of = [&](int64_t step) {
-    Batch batch;
-    batch.inputs = {inputs[step % 2].get(), size};
-    batch.labels = labels;
-    batch.positions = positions[step % 2];
-    return batch;
-  };
-
+absl::StatusOr<Measured> Measure(const BenchmarkModel& subject,
+                                 Backend* backend, absl::Duration length) {
+  const auto steps = BenchmarkSteps::Create(subject, backend);
+  if (!steps.ok()) return steps.status();
   Measured measured;
-  std::vector<DeviceBuffer> staging(parameters.size());
-  const auto upload = TimeOf(length / 4, [&](int64_t) {
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const auto uploaded =
-          backend->Upload(parameters[i], 1, parameters[i].size(), &staging[i]);
-      if (!uploaded.ok()) return uploaded.status();
-    }
-    return backend->AwaitUploads();
-  });
+  const auto upload =
+      TimeOf(length / 4, [&](int64_t) { return (*steps)->Upload(); });
   if (!upload.ok()) return upload.status();
   measured.upload = *upload;
-  const auto forward = TimeOf(length / 4, [&](int64_t step) {
-    return (*model)->Evaluate(parameters, batch_of(step)).status();
-  });
+  const auto forward =
+      TimeOf(length / 4, [&](int64_t step) { return (*steps)->Forward(step); });
   if (!forward.ok()) return forward.status();
   measured.forward = *forward;
-  const auto one_step = [&](int64_t step) {
-    Batch batch = batch_of(step);
-    batch.next_inputs = {inputs[(step + 1) % 2].get(), size};
-    batch.next_positions = positions[(step + 1) % 2];
-    return (*model)
-        ->ComputeGradients(parameters, batch,
-                           [](int, absl::Span<const float>) {})
-        .status();
-  };
-  const auto step = TimeOf(length, one_step);
+  const auto step =
+      TimeOf(length, [&](int64_t step) { return (*steps)->Step(step); });
   if (!step.ok()) return step.status();
   measured.steps_per_second = 1 / *step;
   if (!absl::GetFlag(FLAGS_operations)) return measured;
@@ -268,7 +144,7 @@ absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
   tracer.Begin();
   const absl::Time begin = tracer.Now();
   for (int i = 0; i < kTraced; ++i) {
-    const absl::Status status = one_step(i);
+    const absl::Status status = (*steps)->Step(i);
     if (!status.ok()) return status;
   }
   const absl::Time end = tracer.Now();
@@ -303,55 +179,12 @@ struct Arithmetic {
   ProductOptions products;
 };
 
-absl::StatusOr<std::vector<Subject>> Subjects() {
-  const auto resnet = LoadExample("fashion_mnist_resnet.textproto");
-  if (!resnet.ok()) return resnet.status();
-  // Arguments: multiplications of the first layer and of the others, for one
-  // example.
-  const auto flops = [](double first, double others) {
-    return 2 * (2 * first + 3 * others);
-  };
-  std::vector<Subject> subjects;
-  subjects.push_back({"mlp",
-                      {},
-                      {{28, 28}, 10},
-                      1024,
-                      flops(784.0 * 4096, 4096.0 * 4096 + 4096.0 * 10)});
-  // Convolutions: positions x window x input channels x output channels. The
-  // blocks have 28 x 28, 14 x 14 and 7 x 7 positions; the last two have a 1 x 1
-  // shortcut.
-  subjects.push_back(
-      {"resnet",
-       resnet->model(),
-       {{28, 28}, 10},
-       512,
-       flops(784.0 * 9 * 1 * 16,
-             2 * 784.0 * 9 * 16 * 16 +                            //
-                 196.0 * (9 * 16 * 32 + 9 * 32 * 32 + 16 * 32) +  //
-                 49.0 * (9 * 32 * 64 + 9 * 64 * 64 + 32 * 64) + 64.0 * 10)});
-  subjects.push_back({"resnet50",
-                      {},
-                      {{224, 224, 3}, 1000},
-                      256,
-                      flops(118e6, 4.09e9 - 118e6)});
-  const std::string texts[] = {kMlp, "", ResNet50()};
-  for (size_t i = 0; i < subjects.size(); ++i) {
-    if (texts[i].empty()) continue;
-    if (!google::protobuf::TextFormat::ParseFromString(
-            texts[i], subjects[i].model.mutable_sequential())) {
-      return absl::InternalError(
-          absl::StrCat("the model ", subjects[i].name, " does not parse"));
-    }
-  }
-  return subjects;
-}
-
 absl::Status Run() {
   const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
   if (const auto gpu = MakeDeviceUnderTest(); !gpu.ok()) {
     return gpu.status();
   }
-  const auto subjects = Subjects();
+  const auto subjects = BenchmarkModels();
   if (!subjects.ok()) return subjects.status();
   const std::vector<std::string> models = absl::GetFlag(FLAGS_models);
   const std::vector<std::string> types = absl::GetFlag(FLAGS_types);
@@ -380,7 +213,7 @@ absl::Status Run() {
       std::printf("%-9s %-10s %9s %11s %9.1f\n", "product", arithmetic.name, "",
                   "", *peak / 1e12);
     }
-    for (const Subject& subject : *subjects) {
+    for (const BenchmarkModel& subject : *subjects) {
       if (!absl::c_linear_search(models, subject.name)) continue;
       const auto measured = Measure(subject, backend->get(), length);
       if (!measured.ok()) return measured.status();

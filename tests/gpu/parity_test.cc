@@ -35,6 +35,7 @@
 #include "common/tensor/norm.h"
 #include "tests/gpu/case_count.h"
 #include "tests/gpu/device_under_test.h"
+#include "tests/gpu/images.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/registry.h"
 #include "worker/model/replicated.h"
@@ -43,14 +44,6 @@ namespace holdfast {
 namespace {
 
 constexpr double kTf32 = 2e-3;
-
-// A window over m images, with its sizes, strides and padding.
-struct Images {
-  int64_t m;
-  Window window;
-  int64_t filters;
-  int64_t groups;
-};
 
 class ParityTest : public DeviceComparison {
  protected:
@@ -331,58 +324,6 @@ TEST_F(ParityTest, Dropout) {
   }
 }
 
-// The number of positions of a window along one axis, with equal padding before
-// and after.
-int64_t Places(int64_t size, int64_t window, int64_t stride, int64_t pad) {
-  return (size + 2 * pad - window) / stride + 1;
-}
-
-Images MakeImages(int64_t m, int64_t height, int64_t width, int64_t channels,
-                  int64_t window, int64_t stride, int64_t pad, int64_t filters,
-                  int64_t groups) {
-  Window made;
-  made.height = height;
-  made.width = width;
-  made.channels = channels;
-  made.window_height = window;
-  // Not square, unless it is one pixel.
-  made.window_width = window > 1 ? window - 1 : 1;
-  made.stride_height = stride;
-  made.stride_width = stride;
-  made.pad_top = pad;
-  made.pad_left = std::min(pad, made.window_width - 1);
-  made.output_height = Places(height, window, stride, made.pad_top);
-  made.output_width = Places(width, made.window_width, stride, made.pad_left);
-  return {m, made, filters, groups};
-}
-
-// The minimum padding for ceil(size / stride) positions; if it is odd, the
-// additional element is after (TensorFlow's SAME).
-Images MakeSameImages(int64_t m, int64_t height, int64_t width,
-                      int64_t channels, int64_t window, int64_t stride,
-                      int64_t filters, int64_t groups) {
-  const auto places = [&](int64_t size) {
-    return (size + stride - 1) / stride;
-  };
-  const auto pad = [&](int64_t size) {
-    return std::max<int64_t>(0, (places(size) - 1) * stride + window - size) /
-           2;
-  };
-  Window made;
-  made.height = height;
-  made.width = width;
-  made.channels = channels;
-  made.window_height = window;
-  made.window_width = window;
-  made.stride_height = stride;
-  made.stride_width = stride;
-  made.pad_top = pad(height);
-  made.pad_left = pad(width);
-  made.output_height = places(height);
-  made.output_width = places(width);
-  return {m, made, filters, groups};
-}
-
 const std::vector<Images>& AllImages() {
   static const auto* const all = new std::vector<Images>{
       MakeImages(1, 1, 1, 1, 1, 1, 0, 1, 1),
@@ -427,14 +368,6 @@ const std::vector<Images>& ImagesForCudnn() {
       MakeImages(2, 9, 8, 64, 5, 2, 2, 4, 1),
   };
   return *all;
-}
-
-std::string Name(const char* what, const Images& images) {
-  const Window& w = images.window;
-  return absl::StrCat(what, " over ", images.m, " images of ", w.height, " x ",
-                      w.width, " x ", w.channels, ", window ", w.window_height,
-                      " x ", w.window_width, ", stride ", w.stride_height,
-                      ", groups ", images.groups);
 }
 
 void ParityTest::CompareConvolutions(const std::vector<Images>& all,

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "tests/gpu/delayed_runtime.h"
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
@@ -31,6 +33,28 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
   options.description.core = "the host's stand-in";
   return std::make_unique<StreamBackend>(std::move(runtime), std::move(math),
                                          std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeDelayedDeviceUnderTest(
+    const DelayOptions& delays) {
+  static CpuBackend* const cpu = CpuBackend::Create({})->release();
+  auto runtime =
+      std::make_unique<HostRuntime>(HostRuntime::Options{.seed = delays.seed});
+  auto math = std::make_unique<HostMath>(runtime.get(), cpu);
+  // The stand-in's clock counts items of work.
+  const auto delay = [runtime = runtime.get()](StreamId stream,
+                                               absl::Duration length) {
+    constexpr absl::Duration kItem = absl::Microseconds(10);
+    for (int64_t items = length / kItem; items > 0; --items) {
+      runtime->Enqueue(stream, [] {});
+    }
+    return absl::OkStatus();
+  };
+  StreamBackend::Options options;
+  options.name = "stand-in with delays";
+  return std::make_unique<StreamBackend>(
+      std::make_unique<DelayedRuntime>(std::move(runtime), delays, delay),
+      std::move(math), std::move(options));
 }
 
 bool DeviceHasTheCpusBits() { return true; }

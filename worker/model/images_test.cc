@@ -291,6 +291,13 @@ TEST_F(ImagesTest, EveryKindAgreesWithFiniteDifferences) {
            "layers { conv2d { filters: 4 kernel_size: 1 groups: 2 } }",
            "layers { conv2d { filters: 6 kernel_size: 2 stride: [3, 1] "
            "groups: 2 use_bias: false padding: SAME } }",
+           // Depthwise, between other layers.
+           conv +
+               "layers { conv2d { filters: 4 kernel_size: 3 groups: 4 "
+               "padding: SAME } }" +
+               conv,
+           conv + "layers { conv2d { filters: 8 kernel_size: 2 stride: 2 "
+                  "groups: 4 padding: SAME } }",
            conv + conv,
            conv + "layers { max_pool2d { size: 2 stride: 1 } }",
            conv + "layers { max_pool2d { size: 3 stride: 2 padding: SAME } }",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Convolutions as matrix products: im2col (Chellapilla et al. 2006).
+// Convolutions as matrix products: im2col (Chellapilla et al. 2006); and the
+// operations that compute depthwise convolutions without products.
 
 #include <cblas.h>
 
@@ -9,7 +10,9 @@
 
 #include "common/base/status_macros.h"
 #include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/cpu/depthwise.h"
 #include "worker/backend/cpu/window_range.h"
+#include "worker/backend/depthwise.h"
 
 namespace holdfast {
 namespace {
@@ -179,12 +182,40 @@ Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
 
 }  // namespace
 
+template <typename Compute>
+absl::Status CpuBackend::ComputeDepthwise(const Convolution& convolution,
+                                          int64_t images,
+                                          const Compute& compute) {
+  // Multiplications that take about as long as waking a thread.
+  constexpr int64_t kFew = 1 << 18;
+  const int64_t terms =
+      images * convolution.output_size() * convolution.window.window_size();
+  ThreadPool* pool = nullptr;
+  if (options_.threads > 1 && terms > kFew) {
+    if (pool_ == nullptr) {
+      pool_ = std::make_unique<ThreadPool>(options_.threads, "convolution");
+    }
+    pool = pool_.get();
+  }
+  const Depthwise depthwise(convolution, options_.simd, pool);
+  HOLDFAST_RETURN_IF_ERROR(Reserve(depthwise.MemorySize(images), &columns_));
+  compute(depthwise, columns_.View(0, 0).data);
+  return absl::OkStatus();
+}
+
 absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
                                   ConstMatrix kernel, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &kernel));
+  if (IsDepthwise(convolution)) {
+    return ComputeDepthwise(convolution, x.rows,
+                            [&](const Depthwise& depthwise, float* memory) {
+                              depthwise.Convolve(x, kernel, y, memory);
+                              RoundResult(y);
+                            });
+  }
   HOLDFAST_RETURN_IF_ERROR(
       Reserve(ColumnsSize(convolution, x.rows), &columns_));
-  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &kernel));
   float* memory = columns_.View(0, 0).data;
   VisitPieces(
       convolution, x.rows, [&](const Group& group, int64_t begin, int64_t end) {
@@ -205,9 +236,15 @@ absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
                                                 ConstMatrix x, ConstMatrix dy,
                                                 Matrix kernel_gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &dy));
+  if (IsDepthwise(convolution)) {
+    return ComputeDepthwise(
+        convolution, x.rows, [&](const Depthwise& depthwise, float* memory) {
+          depthwise.KernelGradient(x, dy, kernel_gradient, memory);
+        });
+  }
   HOLDFAST_RETURN_IF_ERROR(
       Reserve(ColumnsSize(convolution, x.rows), &columns_));
-  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&x, &dy));
   std::fill_n(kernel_gradient.data, kernel_gradient.size(), 0.0f);
   float* memory = columns_.View(0, 0).data;
   VisitPieces(
@@ -228,9 +265,16 @@ absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
                                                ConstMatrix kernel,
                                                ConstMatrix dy, Matrix dx) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&kernel, &dy));
+  if (IsDepthwise(convolution)) {
+    return ComputeDepthwise(convolution, dx.rows,
+                            [&](const Depthwise& depthwise, float* memory) {
+                              depthwise.InputGradient(kernel, dy, dx, memory);
+                              RoundResult(dx);
+                            });
+  }
   HOLDFAST_RETURN_IF_ERROR(
       Reserve(ColumnsSize(convolution, dx.rows), &columns_));
-  HOLDFAST_RETURN_IF_ERROR(RoundFactors(&kernel, &dy));
   const bool is_pointwise = IsPointwise(convolution.window);
   if (!is_pointwise) std::fill_n(dx.data, dx.size(), 0.0f);
   float* memory = columns_.View(0, 0).data;

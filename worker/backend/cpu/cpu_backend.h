@@ -7,31 +7,32 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/simd.h"
+#include "common/base/thread_pool.h"
 #include "worker/backend/backend.h"
 
 namespace holdfast {
 
-// The backend on the CPU: OpenBLAS computes matrix products, to which
-// convolutions are reduced, and plain loops compute the rest. The backend's
-// memory is the host's: nothing is copied, and every operation has ended when
-// its call returns.
+// The backend on the CPU: OpenBLAS computes matrix products, to which most
+// convolutions are reduced; depthwise convolutions (IsDepthwise) and all the
+// rest are loops. The backend's memory is the host's: nothing is copied, and
+// every operation has ended when its call returns.
 //
 // Thread-compatible. OpenBLAS has one number of threads for the whole process:
 // that of the backend which was created last.
 class CpuBackend final : public Backend {
  public:
   struct Options {
-    // The number of threads that compute one matrix product. More threads are
-    // faster for large products, as long as there are idle cores. Results are
-    // reproducible only with the same number.
+    // The number of threads that compute one matrix product or depthwise
+    // convolution. More threads are faster for large ones, as long as there are
+    // idle cores. Results are reproducible only with the same number.
     int threads = 1;
     // The precision of the factors of products. Precisions other than float32
     // are emulated, and slower than float32.
     Precision precision = Precision::kFloat32;
     // Like DeviceOptions::activations. Rounded values are kept as float32.
     bool activations = false;
-    // The vector instructions that the loops over bags and pairs use; one of
-    // SupportedSimd(). All give the same bits.
+    // The vector instructions of the loops over bags, pairs and depthwise
+    // convolutions; one of SupportedSimd(). All give the same bits.
     Simd simd = BestSimd();
   };
 
@@ -145,6 +146,12 @@ class CpuBackend final : public Backend {
                 float beta, Matrix c);
   explicit CpuBackend(Options options) : options_(options) {}
 
+  // Calls compute(depthwise, memory), which computes a depthwise convolution
+  // with a Depthwise and memory of its size. Errors: those of Reserve.
+  template <typename Compute>
+  absl::Status ComputeDepthwise(const Convolution& convolution, int64_t images,
+                                const Compute& compute);
+
   // Replaces a product's factors with copies that are rounded to
   // `options_.precision`. Errors: those of Reserve.
   absl::Status RoundFactors(ConstMatrix* a, ConstMatrix* b);
@@ -155,8 +162,11 @@ class CpuBackend final : public Backend {
   // The first error of an operation that returns no status. Each later call
   // that returns a status returns this error.
   absl::Status error_;
-  // The pixels that the windows of a convolution see, one row per window. Kept
-  // to reuse the memory.
+  // The threads of depthwise convolutions, started by the first that is large
+  // enough. Null before, and if there is only one thread.
+  std::unique_ptr<ThreadPool> pool_;
+  // The pixels that the windows of a convolution see, one row per window, or
+  // what a depthwise convolution needs. Kept to reuse the memory.
   DeviceBuffer columns_;
   // The rounded factors of a product.
   DeviceBuffer rounded_a_;

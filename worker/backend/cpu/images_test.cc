@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/simd.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/halves.h"
 
@@ -221,6 +222,7 @@ TEST(ConvolutionTest, AgreesWithFloat64) {
   for (const Window& window : Windows({1, 6})) {
     for (const int64_t groups : {1, 2, 6}) {
       if (window.channels % groups != 0) continue;
+      CheckConvolution(backend.get(), {window, groups, groups}, 3);
       CheckConvolution(backend.get(), {window, 2 * groups, groups}, 3);
     }
     CheckConvolution(backend.get(), {window, 5, 1}, 1);
@@ -245,6 +247,70 @@ TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
                    {MakeWindow(32, 32, 20, 1, 1, 1, 1, true), 4, 2}, 33);
 }
 
+// Depthwise: vectors of every length, runs of positions longer than are summed
+// in float32, windows with more taps than are summed at a time, and no images.
+TEST(ConvolutionTest, DepthwiseAgreesWithFloat64) {
+  for (const Simd simd : SupportedSimd()) {
+    SCOPED_TRACE(SimdName(simd));
+    auto backend = *CpuBackend::Create({.simd = simd});
+    for (const int64_t channels : {2, 31, 64, 75}) {
+      for (const int64_t multiplier : {1, 3}) {
+        CheckConvolution(backend.get(),
+                         {MakeWindow(7, 9, channels, 3, 3, 1, 1, true),
+                          channels * multiplier, channels},
+                         2);
+        CheckConvolution(backend.get(),
+                         {MakeWindow(8, 9, channels, 5, 2, 2, 3, false),
+                          channels * multiplier, channels},
+                         2);
+      }
+    }
+    CheckConvolution(backend.get(),
+                     {MakeWindow(2, 500, 5, 2, 20, 1, 1, true), 5, 5}, 3);
+    CheckConvolution(backend.get(),
+                     {MakeWindow(40, 40, 16, 3, 3, 1, 1, true), 16, 16}, 4);
+    CheckConvolution(backend.get(),
+                     {MakeWindow(7, 9, 8, 3, 3, 1, 1, true), 8, 8}, 0);
+  }
+}
+
+// The bits depend neither on the number of threads nor on the vectors.
+TEST(ConvolutionTest, DepthwiseHasTheSameBitsOnAllThreads) {
+  std::vector<std::vector<float>> first;
+  for (const int threads : {1, 2, 3, 7}) {
+    for (const Simd simd : SupportedSimd()) {
+      SCOPED_TRACE(absl::StrCat(threads, " threads, ", SimdName(simd)));
+      auto backend = *CpuBackend::Create({.threads = threads, .simd = simd});
+      std::vector<std::vector<float>> made;
+      for (const int64_t multiplier : {1, 2}) {
+        for (const int64_t stride : {1, 2}) {
+          const Convolution convolution = {
+              MakeWindow(30, 30, 21, 3, 3, stride, stride, true),
+              21 * multiplier, 21};
+          const int64_t m = 12;
+          const Values x = Values::Random(m, 30 * 30 * 21, 1);
+          const Values kernel = Values::Random(9, convolution.filters, 2);
+          const Values dy = Values::Random(m, convolution.output_size(), 3);
+          Values y = Values::Unset(m, convolution.output_size());
+          Values dkernel = Values::Unset(9, convolution.filters);
+          Values dx = Values::Unset(m, x.cols);
+          ASSERT_TRUE(backend->Convolve(convolution, x, kernel, y).ok());
+          ASSERT_TRUE(
+              backend->ConvolveKernelGradient(convolution, x, dy, dkernel)
+                  .ok());
+          ASSERT_TRUE(
+              backend->ConvolveInputGradient(convolution, kernel, dy, dx).ok());
+          for (const Values* const values : {&y, &dkernel, &dx}) {
+            made.push_back(values->values);
+          }
+        }
+      }
+      if (first.empty()) first = made;
+      EXPECT_TRUE(made == first);
+    }
+  }
+}
+
 // A convolution that rounds factors gives the same bits as one of factors that
 // were rounded before, whether the window sees one pixel or more.
 TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
@@ -254,12 +320,16 @@ TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
     for (float& value : values.values) value = halves::RoundToBfloat16(value);
     return values;
   };
-  for (const int64_t size : {1, 3}) {
+  struct Case {
+    int64_t size, filters, groups;
+  };
+  for (const auto [size, filters, groups] :
+       {Case{1, 6, 2}, Case{3, 6, 2}, Case{3, 4, 4}}) {
     const Convolution convolution = {
-        MakeWindow(7, 7, 4, size, size, 1, 1, true), 6, 2};
+        MakeWindow(7, 7, 4, size, size, 1, 1, true), filters, groups};
     const Values x = Values::Random(3, 7 * 7 * 4, 1);
-    const Values kernel = Values::Random(size * size * 2, 6, 2);
-    const Values dy = Values::Random(3, 7 * 7 * 6, 3);
+    const Values kernel = Values::Random(convolution.kernel_rows(), filters, 2);
+    const Values dy = Values::Random(3, 7 * 7 * filters, 3);
     const auto run = [&](Backend* on, const Values& x, const Values& kernel,
                          const Values& dy) {
       std::vector<Values> made = {Values::Unset(3, dy.cols),
@@ -298,12 +368,20 @@ Matrix Alone(Values& values) {
 TEST(ConvolutionTest, ResultsAreRoundedIfNothingElseIsWanted) {
   auto backend = *CpuBackend::Create(
       {.precision = Precision::kBfloat16, .activations = true});
-  for (const int64_t size : {1, 3}) {
+  struct Case {
+    int64_t size;
+    int64_t filters;
+    int64_t groups;
+  };
+  // The last one is depthwise.
+  for (const Case& of : std::vector<Case>{{1, 6, 2}, {3, 6, 2}, {3, 8, 4}}) {
     const Convolution convolution = {
-        MakeWindow(7, 7, 4, size, size, 1, 1, true), 6, 2};
+        MakeWindow(7, 7, 4, of.size, of.size, 1, 1, true), of.filters,
+        of.groups};
     const Values x = Values::Random(3, 7 * 7 * 4, 1);
-    const Values kernel = Values::Random(size * size * 2, 6, 2);
-    const Values dy = Values::Random(3, 7 * 7 * 6, 3);
+    const Values kernel =
+        Values::Random(of.size * of.size * 4 / of.groups, of.filters, 2);
+    const Values dy = Values::Random(3, 7 * 7 * of.filters, 3);
     Values y = Values::Unset(3, dy.cols), rounded_y = y;
     Values dx = Values::Unset(3, x.cols), rounded_dx = dx;
     ASSERT_TRUE(backend->Convolve(convolution, x, kernel, y).ok());

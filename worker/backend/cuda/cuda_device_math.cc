@@ -6,7 +6,9 @@
 #include "common/base/status_macros.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/kernel_arguments.h"
 #include "worker/backend/cuda/kernels.h"
+#include "worker/backend/depthwise.h"
 
 namespace holdfast {
 namespace {
@@ -16,25 +18,9 @@ namespace {
 constexpr size_t kCublasWorkspaceHopper = size_t{32} << 20;
 constexpr size_t kCublasWorkspace = size_t{4} << 20;
 
-kernels::WindowShape Shape(const Window& window) {
-  const auto narrow = [](int64_t value) { return static_cast<int>(value); };
-  return {narrow(window.height),       narrow(window.width),
-          narrow(window.channels),     narrow(window.window_height),
-          narrow(window.window_width), narrow(window.stride_height),
-          narrow(window.stride_width), narrow(window.pad_top),
-          narrow(window.pad_left),     narrow(window.output_height),
-          narrow(window.output_width)};
-}
-
 kernels::ColumnNorm Of(const ColumnNorm& norm) {
   return {norm.mean.data, norm.variance.data, norm.epsilon, norm.scale.data,
           norm.offset.data};
-}
-
-// Where the values of a matrix are written; null if it has a rounded copy
-// alone.
-float* ValuesOf(Matrix matrix) {
-  return matrix.rounded_alone ? nullptr : matrix.data;
 }
 
 // Whether the columns that the window sees are the image itself.
@@ -394,6 +380,7 @@ int64_t CudaDeviceMath::KernelRows(const Convolution& convolution) const {
 
 int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                                              int64_t images) {
+  if (IsDepthwise(convolution)) return DepthwiseWorkspace(convolution, images);
   const auto columns = [&](const Convolution& of) {
     return ColumnsSize(of, ImagesAtATime(of, images, /*ready=*/false));
   };
@@ -487,6 +474,9 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
 absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
                                       ConstMatrix x, ConstMatrix kernel,
                                       Matrix y, float* workspace) {
+  if (IsDepthwise(convolution)) {
+    return DepthwiseConvolve(convolution, x, kernel, y, workspace);
+  }
   if (cudnn_ != nullptr) {
     const absl::StatusOr<bool> done =
         cudnn_->Convolve(convolution, x, kernel, y, workspace);
@@ -503,6 +493,10 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
 absl::Status CudaDeviceMath::ConvolveKernelGradient(
     const Convolution& convolution, ConstMatrix x, ConstMatrix dy,
     Matrix kernel_gradient, float* workspace) {
+  if (IsDepthwise(convolution)) {
+    return DepthwiseKernelGradient(convolution, x, dy, kernel_gradient,
+                                   workspace);
+  }
   if (cudnn_ != nullptr) {
     const absl::StatusOr<bool> done =
         cudnn_->KernelGradient(convolution, x, dy, kernel_gradient, workspace);
@@ -543,6 +537,9 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
 absl::Status CudaDeviceMath::ConvolveInputGradient(
     const Convolution& convolution, ConstMatrix kernel, ConstMatrix dy,
     Matrix dx, float* workspace) {
+  if (IsDepthwise(convolution)) {
+    return DepthwiseInputGradient(convolution, kernel, dy, dx, workspace);
+  }
   if (cudnn_ != nullptr) {
     const absl::StatusOr<bool> done =
         cudnn_->InputGradient(convolution, kernel, dy, dx, workspace);

@@ -21,7 +21,7 @@ namespace holdfast {
 
 // The arithmetic of a GPU. cuBLAS does matrix products; cuDNN does
 // convolutions; convolutions that cuDNN does not do are unfolded into matrix
-// products; and our own kernels do the rest.
+// products; and our own kernels do the rest, depthwise convolutions included.
 //
 // The same operations give the same bits on the same kind of GPU and with the
 // same version of cuBLAS, which has its own workspace of a fixed size, uses no
@@ -211,6 +211,24 @@ class CudaDeviceMath final : public DeviceMath {
   absl::Status ConvolveFactor(const Convolution& convolution, ConstMatrix x,
                               const void* kernel, Matrix y, float* workspace);
 
+  // The same three operations and their workspace, for depthwise convolutions
+  // (IsDepthwise), without unfolding the images.
+  int64_t DepthwiseWorkspace(const Convolution& convolution,
+                             int64_t images) const;
+  absl::Status DepthwiseConvolve(const Convolution& convolution, ConstMatrix x,
+                                 ConstMatrix kernel, Matrix y,
+                                 float* workspace);
+  absl::Status DepthwiseKernelGradient(const Convolution& convolution,
+                                       ConstMatrix x, ConstMatrix dy,
+                                       Matrix kernel_gradient,
+                                       float* workspace);
+  absl::Status DepthwiseInputGradient(const Convolution& convolution,
+                                      ConstMatrix kernel, ConstMatrix dy,
+                                      Matrix dx, float* workspace);
+
+  // Returns the rounded copy if products round factors and there is one,
+  // otherwise the values.
+  kernels::FactorValues FactorValuesOf(ConstMatrix matrix) const;
   kernels::RoundedCopy RoundedOf(Matrix matrix) const {
     const bool wanted = matrix.data != nullptr && matrix.rounded != nullptr;
     return {options_.precision,

@@ -214,6 +214,38 @@ cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
                        const WindowShape& window, int filters,
                        Precision precision, void* flipped);
 
+// A matrix whose values are factors: in float32, which a kernel rounds as it
+// reads them, or, if is_rounded, already rounded to halves.
+struct FactorValues {
+  const void* values;
+  bool is_rounded;
+};
+
+// Depthwise convolutions: of images with `multiplier` filters for each channel,
+// where filter f sees channel f / multiplier. Factors are rounded to
+// `precision`; the kernel has been rounded already. y and dx are summed in
+// float32, in the CPU's order, so that they have the CPU's bits; y or dx may be
+// null if there is a rounded copy. The gradient of the kernel is summed in
+// double, or in float32 over a few positions at a time.
+cudaError_t DepthwiseConvolve(cudaStream_t stream, const FactorValues& x,
+                              const void* kernel, const WindowShape& window,
+                              int multiplier, int64_t images,
+                              Precision precision, float* y,
+                              const RoundedCopy& rounded_y);
+cudaError_t DepthwiseInputGradient(cudaStream_t stream, const void* kernel,
+                                   const FactorValues& dy,
+                                   const WindowShape& window, int multiplier,
+                                   int64_t images, Precision precision,
+                                   float* dx, const RoundedCopy& rounded_dx);
+// Returns the bytes that DepthwiseKernelGradient needs as `workspace`.
+int64_t DepthwiseWorkspaceBytes(const WindowShape& window, int multiplier,
+                                int64_t images);
+cudaError_t DepthwiseKernelGradient(cudaStream_t stream, const FactorValues& x,
+                                    const FactorValues& dy,
+                                    const WindowShape& window, int multiplier,
+                                    int64_t images, Precision precision,
+                                    float* kernel_gradient, void* workspace);
+
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y);
 // Returns the bytes that MaxPoolGradient needs as `workspace`.
