@@ -87,6 +87,9 @@ struct Contribution {
 //     std::swap(now, next);
 //   }
 //
+// In a synchronous job the worker may begin to compute on version t + 1 while
+// its values arrive: Push::AwaitVerdict and Pull::AwaitVariable.
+//
 // In an asynchronous job the worker takes a ticket for each push, and requests
 // the next one in the meantime:
 //
@@ -222,6 +225,8 @@ class Cluster {
     virtual bool done() const = 0;
   };
 
+  class Pull;
+
   // A gradient on its way into the model. The push is done when its verdict has
   // arrived, with the values that were requested along with it.
   class Push : public Handle {
@@ -313,6 +318,14 @@ class Cluster {
     // RESOURCE_EXHAUSTED, of Coordinator.Contribute or Shard.Apply, and of
     // Pull::Await.
     virtual absl::StatusOr<Outcome> Await(absl::Time deadline) = 0;
+    // Does the same, except that it does not wait for the values. Sets `*rest`
+    // to the pull that brings them, after which the push no longer refers to
+    // `next` and may be destroyed; to null if they are there, none were
+    // requested, or none will arrive.
+    // Errors: those of Await, except those of Pull::Await; `*rest` is then
+    // null.
+    virtual absl::StatusOr<Outcome> AwaitVerdict(
+        absl::Time deadline, std::unique_ptr<Pull>* rest) = 0;
   };
 
   // A request for a ticket. If it is destroyed before Await has returned a
@@ -336,6 +349,39 @@ class Cluster {
     // On success all of `into` has the same version, unless the job is
     // asynchronous. On an error its content is unspecified.
     virtual absl::Status Await(absl::Time deadline) = 0;
+
+    // ---- Single variables, in synchronous jobs ----
+
+    // A variable whose values have arrived.
+    struct Arrived {
+      // The version of the values, and its loss scale.
+      GlobalStep version;
+      float loss_scale = 1;
+    };
+    // Whether AwaitVariable would return without waiting.
+    virtual bool HasVariable(size_t variable) const = 0;
+    // Waits until all values of one variable (its index as declared) are in
+    // `into`, where they may then be read (Parameters::Of) while others are
+    // still arriving. Each ps sends its share of the variables in the order of
+    // their declaration. All variables for which this returns a version have
+    // the same one.
+    //
+    // Returns nullopt if the pull cannot bring the rest of that version,
+    // usually because a newer one was committed meanwhile and a shard has sent
+    // it. What was computed from the values handed out must then be dropped.
+    // They stay unchanged until Resume or Await, which pulls all values again.
+    // When all variables were handed out, the pull is complete, unless `into`
+    // wants rows: Await then returns OK without waiting, and that version.
+    //
+    // May be called by several threads.
+    // Errors: those of Await; FAILED_PRECONDITION in asynchronous jobs, and if
+    // `into` does not want the variables; INVALID_ARGUMENT for a wrong index.
+    virtual absl::StatusOr<std::optional<Arrived>> AwaitVariable(
+        size_t variable, absl::Time deadline) = 0;
+    // Tells the pull that the values handed out by AwaitVariable are no longer
+    // read, so that it may overwrite them with those of a newer version. Await
+    // and WaitUntilDone imply this.
+    virtual void Resume() = 0;
   };
 
   // A version that every shard holds so that it can be read; in asynchronous

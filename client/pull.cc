@@ -18,6 +18,7 @@
 #include "client/neighbors.h"
 #include "client/row_reads.h"
 #include "client/tensors.h"
+#include "common/base/status_macros.h"
 
 namespace holdfast::client {
 namespace {
@@ -78,18 +79,54 @@ class PullHandle : public Cluster::Pull {
   }
 
   bool WaitUntilDone(absl::Time until) override {
+    Resume();
     return calls_.Wait(
         until, [this] { return over(); }, [this] { return Missing(); },
         &report_);
   }
 
   absl::Status Await(absl::Time deadline) override {
+    Resume();
     const absl::Status status = calls_.Await(
         deadline, [this] { return over(); }, [this] { return Missing(); });
     calls_.Cancel();
     absl::MutexLock lock(&mutex_);
     if (error_.ok()) error_ = status;
     return error_;
+  }
+
+  bool HasVariable(size_t variable) const override ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!MayHandOut(variable).ok()) return true;
+    absl::MutexLock lock(&mutex_);
+    return over() || superseded_ || IsHere(variable) || calls_.IsOver();
+  }
+
+  absl::StatusOr<std::optional<Arrived>> AwaitVariable(
+      size_t variable, absl::Time deadline) override
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    HOLDFAST_RETURN_IF_ERROR(MayHandOut(variable));
+    const absl::Status status = calls_.Await(
+        deadline, [&] { return over() || superseded_ || IsHere(variable); },
+        [this] { return Missing(); });
+    if (!status.ok()) calls_.Cancel();
+    absl::MutexLock lock(&mutex_);
+    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return error_;
+    if (superseded_) return std::nullopt;
+    handed_out_ = true;
+    return Arrived{shards_.front().version, into_->loss_scale};
+  }
+
+  void Resume() override ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      handed_out_ = false;
+      if (!superseded_) return;
+      superseded_ = false;
+      if (newer_ > shards_.front().version) AskForNewer(newer_);
+      for (uint32_t ps = 0; ps < shards_.size(); ++ps) GoOnWithoutLoans(ps);
+    }
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) Ask(ps);
   }
 
  private:
@@ -122,6 +159,33 @@ class PullHandle : public Cluster::Pull {
 
   bool complete() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return num_here_ == num_parts_;
+  }
+
+  // Returns OK if AwaitVariable can hand out the variable.
+  absl::Status MayHandOut(size_t variable) const {
+    if (which_ == Which::kNewestOfEach) {
+      return absl::FailedPreconditionError(
+          "the job is asynchronous: its variables have no common version");
+    }
+    if (rows_alone_) {
+      return absl::FailedPreconditionError("the pull reads no variables");
+    }
+    if (variable < layout_.variables().size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no variable ", variable));
+  }
+
+  // Whether all values of the variable have arrived.
+  bool IsHere(size_t variable) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    bool has_parts = false;
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+      for (const Plan::Place& place : shards_[ps].plan->places[variable]) {
+        if (place.ps != ps) continue;
+        if (!shards_[ps].here[place.part]) return false;
+        has_parts = true;
+      }
+    }
+    return has_parts || complete();
   }
 
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -186,6 +250,10 @@ class PullHandle : public Cluster::Pull {
   void GoOnWithoutLoans(uint32_t ps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Shard& shard = shards_[ps];
     if (!shard.not_lent || shard.in_flight > 0) return;
+    if (handed_out_) {
+      superseded_ = true;
+      return;
+    }
     shard.not_lent = false;
     // Variables that would have been kept are now written range by range.
     const Plan& lent = generation_->placement.pull;
@@ -208,8 +276,8 @@ class PullHandle : public Cluster::Pull {
       {
         absl::MutexLock lock(&mutex_);
         Shard& shard = shards_[ps];
-        if (!error_.ok() || shard.to_ask.empty() || shard.not_lent ||
-            shard.in_flight == kMaxPartsInFlight) {
+        if (!error_.ok() || superseded_ || shard.to_ask.empty() ||
+            shard.not_lent || shard.in_flight == kMaxPartsInFlight) {
           return;
         }
         plan = shard.plan;
@@ -293,7 +361,7 @@ class PullHandle : public Cluster::Pull {
       if (which_ == Which::kNewest && version > shard.version) {
         AskForNewer(version);
       }
-      if (version < shard.version) {
+      if (version < shard.version || (superseded_ && version > shard.version)) {
         shard.to_ask.push_back(part);
       } else {
         into_->loss_scale = LossScaleOf(response);
@@ -331,8 +399,13 @@ class PullHandle : public Cluster::Pull {
   }
 
   // [R7] Everything that has arrived has a lower version, and is requested
-  // again.
+  // again, once nobody reads it any more.
   void AskForNewer(GlobalStep version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (handed_out_) {
+      superseded_ = true;
+      newer_ = std::max(newer_, version);
+      return;
+    }
     num_here_ = 0;
     for (Shard& shard : shards_) {
       shard.version = version;
@@ -392,6 +465,14 @@ class PullHandle : public Cluster::Pull {
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
   size_t num_parts_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_here_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Whether AwaitVariable has handed out values that the caller may still read.
+  // Parts that have arrived are then not requested again; if that would be
+  // necessary, the pull is superseded, and nothing more is requested until
+  // Resume.
+  bool handed_out_ ABSL_GUARDED_BY(mutex_) = false;
+  bool superseded_ ABSL_GUARDED_BY(mutex_) = false;
+  // The highest version that has arrived since the pull was superseded.
+  GlobalStep newer_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -402,6 +483,12 @@ class FailedPull : public Cluster::Pull {
   bool done() const override { return true; }
   bool WaitUntilDone(absl::Time) override { return true; }
   absl::Status Await(absl::Time) override { return error_; }
+  bool HasVariable(size_t) const override { return true; }
+  absl::StatusOr<std::optional<Arrived>> AwaitVariable(size_t,
+                                                       absl::Time) override {
+    return error_;
+  }
+  void Resume() override {}
 
  private:
   const absl::Status error_;

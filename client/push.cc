@@ -196,27 +196,24 @@ class PushHandle final : public Cluster::Push {
   }
 
   absl::StatusOr<Cluster::Outcome> Await(absl::Time deadline) override {
-    {
-      absl::MutexLock lock(&context_.mutex);
-      if (error_.ok() && !contribution_.has_value()) {
-        error_ = absl::FailedPreconditionError("Contribute was not called");
-      }
-    }
-    absl::Status status = part_calls_.Await(
-        deadline, [this] { return over() || stage_ != Stage::kSending; },
-        [this] { return sender_.Missing(); });
-    if (status.ok()) {
-      status = calls_.Await(
-          deadline, [this] { return over() || stage_ == Stage::kDecided; },
-          [this] { return MissingVerdict(); });
-    }
+    absl::Status status = AwaitDecided(deadline);
     if (status.ok()) status = AwaitNext(deadline);
     // In any case, `next` belongs to the caller again.
-    GiveUp();
-    absl::MutexLock lock(&context_.mutex);
-    if (error_.ok()) error_ = status;
-    if (!error_.ok()) return error_;
-    return *outcome_;
+    return End(status);
+  }
+
+  absl::StatusOr<Cluster::Outcome> AwaitVerdict(
+      absl::Time deadline, std::unique_ptr<Cluster::Pull>* rest) override {
+    const absl::Status status = AwaitDecided(deadline);
+    std::unique_ptr<Cluster::Pull> pull;
+    {
+      absl::MutexLock lock(&context_.mutex);
+      if (status.ok() && error_.ok() && next_ != nullptr) {
+        pull = std::move(pull_);
+      }
+    }
+    *rest = std::move(pull);
+    return End(status);
   }
 
  private:
@@ -359,6 +356,32 @@ class PushHandle final : public Cluster::Push {
     pull_ = std::move(pull);
   }
 
+  absl::Status AwaitDecided(absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(context_.mutex) {
+    {
+      absl::MutexLock lock(&context_.mutex);
+      if (error_.ok() && !contribution_.has_value()) {
+        error_ = absl::FailedPreconditionError("Contribute was not called");
+      }
+    }
+    HOLDFAST_RETURN_IF_ERROR(part_calls_.Await(
+        deadline, [this] { return over() || stage_ != Stage::kSending; },
+        [this] { return sender_.Missing(); }));
+    return calls_.Await(
+        deadline, [this] { return over() || stage_ == Stage::kDecided; },
+        [this] { return MissingVerdict(); });
+  }
+
+  // Ends the waits for the push, of which the last has returned `status`.
+  absl::StatusOr<Cluster::Outcome> End(const absl::Status& status)
+      ABSL_LOCKS_EXCLUDED(context_.mutex) {
+    GiveUp();
+    absl::MutexLock lock(&context_.mutex);
+    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return error_;
+    return *outcome_;
+  }
+
   absl::Status AwaitNext(absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(context_.mutex) {
     {
@@ -425,6 +448,11 @@ class FailedPush final : public Cluster::Push {
   }
   bool WaitUntilDone(absl::Time) override { return true; }
   absl::StatusOr<Cluster::Outcome> Await(absl::Time) override { return error_; }
+  absl::StatusOr<Cluster::Outcome> AwaitVerdict(
+      absl::Time, std::unique_ptr<Cluster::Pull>* rest) override {
+    rest->reset();
+    return error_;
+  }
 
  private:
   const absl::Status error_;

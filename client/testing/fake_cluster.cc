@@ -3,12 +3,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace holdfast {
+namespace {
+
+float LossScaleAt(GlobalStep version) {
+  return std::exp2(static_cast<float>(version.value()));
+}
+
+int64_t NumElements(const proto::Variable& variable) {
+  int64_t size = 1;
+  for (const int64_t dimension : variable.shape()) size *= dimension;
+  return size;
+}
+
+}  // namespace
 
 class FakeCluster::FakePush final : public Cluster::Push {
  public:
@@ -102,6 +116,15 @@ class FakeCluster::FakePush final : public Cluster::Push {
     }
     if (!status.ok()) return status;
     return Outcome{verdict_, step_.next()};
+  }
+
+  absl::StatusOr<Outcome> AwaitVerdict(
+      absl::Time deadline, std::unique_ptr<Cluster::Pull>* rest) override {
+    std::unique_ptr<Cluster::Pull> pull;
+    if (pull_ != nullptr && !pull_->done()) pull = std::move(pull_);
+    const absl::StatusOr<Outcome> outcome = Await(deadline);
+    *rest = outcome.ok() ? std::move(pull) : nullptr;
+    return outcome;
   }
 
  private:
@@ -201,9 +224,39 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
 class FakeCluster::FakePull final : public Cluster::Pull {
  public:
   FakePull(FakeCluster* cluster, GlobalStep min_version, Parameters* into)
-      : cluster_(cluster), min_version_(min_version), into_(into) {}
+      : cluster_(cluster), min_version_(min_version), into_(into) {
+    const auto slow = cluster->slow_pulls.find(min_version.value());
+    if (slow == cluster->slow_pulls.end()) return;
+    superseded_at_ = slow->second;
+    const int variables = cluster->declaration_.variables_size();
+    missing_.assign(variables, true);
+    into->Resize(variables);
+    for (int i = 0; i < variables; ++i) {
+      FillVariable(i, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
 
-  bool done() const override { return true; }
+  bool done() const override {
+    return std::find(missing_.begin(), missing_.end(), true) == missing_.end();
+  }
+
+  bool HasVariable(size_t variable) const override {
+    return missing_.empty() || !missing_[variable];
+  }
+
+  absl::StatusOr<std::optional<Arrived>> AwaitVariable(
+      size_t variable, absl::Time deadline) override {
+    HOLDFAST_RETURN_IF_ERROR(
+        cluster_->Call(absl::StrCat("await variable ", variable, " of pull ",
+                                    min_version_.value()),
+                       deadline));
+    if (variable == superseded_at_) return std::nullopt;
+    FillVariable(variable, min_version_.value());
+    missing_[variable] = false;
+    return Arrived{min_version_, LossScaleAt(min_version_)};
+  }
+
+  void Resume() override {}
 
   bool WaitUntilDone(absl::Time) override {
     return cluster_->IsDue(absl::StrCat("await pull ", min_version_.value()));
@@ -222,15 +275,28 @@ class FakeCluster::FakePull final : public Cluster::Pull {
     }
     version = std::max(version, GlobalStep(cluster_->first_version));
     cluster_->Fill(version, into_);
+    missing_.clear();
     cluster_->version_ = std::max(cluster_->version_, version.value());
     return absl::OkStatus();
   }
 
  private:
+  void FillVariable(size_t variable, float value) {
+    for (float& element : into_->Write(
+             variable,
+             NumElements(cluster_->declaration_.variables(variable)))) {
+      element = value;
+    }
+  }
+
   FakeCluster* const cluster_;
   const Counted counted_{cluster_};
   const GlobalStep min_version_;
   Parameters* const into_;
+  // Indexed by variable: whether its values have not been awaited. Empty: all
+  // values arrive with Await.
+  std::vector<bool> missing_;
+  std::optional<size_t> superseded_at_;
 };
 
 class FakeCluster::FakeRead final : public Cluster::Pull {
@@ -243,6 +309,12 @@ class FakeCluster::FakeRead final : public Cluster::Pull {
   absl::Status Await(absl::Time deadline) override {
     return cluster_->Call(absl::StrCat("read ", version_.value()), deadline);
   }
+  bool HasVariable(size_t) const override { return true; }
+  absl::StatusOr<std::optional<Arrived>> AwaitVariable(size_t,
+                                                       absl::Time) override {
+    return absl::UnimplementedError("pinned values are read whole");
+  }
+  void Resume() override {}
 
  private:
   FakeCluster* const cluster_;
@@ -585,16 +657,15 @@ absl::Status FakeCluster::Call(const std::string& line, absl::Time deadline) {
 void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
   into->version = version;
   into->versions = {version};
-  into->loss_scale = std::exp2(static_cast<float>(version.value()));
+  into->loss_scale = LossScaleAt(version);
   const int variables =
       into->wants_variables() ? declaration_.variables_size() : 0;
   into->Resize(variables);
   for (int i = 0; i < variables; ++i) {
-    int64_t size = 1;
-    for (const int64_t dimension : declaration_.variables(i).shape()) {
-      size *= dimension;
+    for (float& value :
+         into->Write(i, NumElements(declaration_.variables(i)))) {
+      value = version.value();
     }
-    for (float& value : into->Write(i, size)) value = version.value();
   }
   for (size_t i = 0; i < into->num_tables(); ++i) {
     const size_t length = declaration_.tables(i).row_length();

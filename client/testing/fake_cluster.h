@@ -44,6 +44,11 @@ class FakeCluster final : public Cluster {
   std::map<uint64_t, proto::Verdict> applied_verdicts;
   // The version that a pull of at least the given version finds.
   std::map<uint64_t, uint64_t> newest;
+  // The pulls, by the least version that they ask for, whose values arrive
+  // variable by variable, when they are awaited; until then they are NaN. Such
+  // a pull does not find `newest` before Await; if it has a variable here,
+  // AwaitVariable says at that variable that a newer version has come.
+  std::map<uint64_t, std::optional<size_t>> slow_pulls;
   // The tickets that this worker gets; by default all. The rest go to other
   // workers, and are spent by the end.
   std::deque<uint64_t> tickets;
@@ -93,7 +98,8 @@ class FakeCluster final : public Cluster {
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "add rows of 0",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
-  //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
+  //   "await verdict #1", "pull 1", "await pull 1",
+  //   "await variable 0 of pull 1", "pin 4", "read 4",
   //   "report 4", "next evaluation", "report 4 of generation 1", "status",
   //   "events 0", "history 0", "await done", "cancel", "leave", "leave: why",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",

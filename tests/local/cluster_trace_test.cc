@@ -178,14 +178,15 @@ TEST_F(ClusterTraceTest, EveryStepOfASynchronousJobOnEveryTask) {
       EXPECT_EQ(
           Where(training, absl::StrCat("step ", step), "step", step).size(),
           1u);
+      // Waits for values during the forward pass divide it.
       const auto compute = Where(training, "compute", "step", step);
-      ASSERT_EQ(compute.size(), 1u);
+      ASSERT_FALSE(compute.empty());
       const auto contributed = Where(SpansOf(trace, worker, "control: ps 0"),
                                      "Contribute", "step", step);
       ASSERT_EQ(contributed.size(), 1u);
       EXPECT_EQ(contributed[0].args.count("seat"), 1u);
       EXPECT_EQ(contributed[0].args.count("sequence"), 1u);
-      EXPECT_GE(contributed[0].end, compute[0].end);
+      EXPECT_GE(contributed[0].end, compute.back().end);
       for (const int ps : {0, 1}) {
         SCOPED_TRACE(kPs[ps]);
         const auto commit = Where(SpansOf(trace, kPs[ps], "shard: commit"),

@@ -110,6 +110,15 @@ MUTATIONS = [
                "if (which_ == Which::kNewest && version > shard.version &&\n"
                '          !Mutant("R7")) {'),
     ]),
+    Mutation("R7_early", "a pull overwrites values that are being read with newer ones", [
+        Change(CLIENT + "pull.cc",
+               "if (handed_out_) {\n"
+               "      superseded_ = true;\n"
+               "      newer_ =",
+               'if (handed_out_ && !Mutant("R7_early")) {\n'
+               "      superseded_ = true;\n"
+               "      newer_ ="),
+    ]),
     Mutation("R8_cut", "a shard saves another version than it was asked for", [
         Change(CHECKPOINT,
                "if (version() != GlobalStep(request.step())) {  // [R8]",
@@ -355,6 +364,15 @@ MUTATIONS = [
                '        (shard.in_flight > 0 && !Mutant("H7_pull"))) {\n'
                "      return;\n"
                "    }"),
+    ]),
+    Mutation("H7_early", "a pull asks for more parts while values are being read", [
+        Change(CLIENT + "pull.cc",
+               "if (handed_out_) {\n"
+               "      superseded_ = true;\n"
+               "      return;",
+               'if (handed_out_ && !Mutant("H7_early")) {\n'
+               "      superseded_ = true;\n"
+               "      return;"),
     ]),
     Mutation("H8_anew", "parts of a greater number join those of the smaller one", [
         Change(STAGED,

@@ -38,8 +38,8 @@ std::string Name(const SynchronousJob& job) {
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
       job.faulty ? "Faulty" : "", job.lends ? "Lending" : "",
-      job.judged ? "Judged" : "", job.changes_rate ? "Rates" : "",
-      job.rows ? "Rows" : "");
+      job.early ? "Early" : "", job.judged ? "Judged" : "",
+      job.changes_rate ? "Rates" : "", job.rows ? "Rows" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -49,6 +49,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.empty_handed = s.empty_handed;
   job.faulty = s.faulty;
   job.lends = s.lends;
+  job.computes_early = s.early;
   job.changes_rate = s.changes_rate;
   proto::Declaration& declaration = job.declaration;
   if (s.judged) {

@@ -35,6 +35,9 @@ struct SynchronousJob {
   bool faulty = false;
   // Workers use the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
+  // Workers use the production client, and begin to compute while values are
+  // arriving (sim::Job::computes_early).
+  bool early = false;
   // An evaluator ends the job at a fixed step, and the best checkpoints are
   // kept.
   bool judged = false;

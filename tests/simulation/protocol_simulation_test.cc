@@ -170,6 +170,11 @@ Scenario Lending(Scenario scenario) {
   return scenario;
 }
 
+Scenario Early(Scenario scenario) {
+  scenario.early = true;
+  return scenario;
+}
+
 constexpr auto kSum = proto::Consistency::SUM;
 
 constexpr auto kMean = proto::Consistency::MEAN;
@@ -221,6 +226,12 @@ INSTANTIATE_TEST_SUITE_P(
         Lending({4, 2, 2, 3, {50, 100}}),
         Lending({2, 3, 2, 5, {50, 200}}),
         Lending({3, 3, 2, 3, {50, 100}, true, 7}),
+        // Gradients are computed while values arrive.
+        Early({2, 2, 2, 4, {50, 100}, true}),
+        Early({4, 2, 2, 3, {50, 100}}),
+        Early({2, 3, 3, 5, {50, 100}}),
+        Early(Lending({2, 2, 2, 4, {50, 100}})),
+        Early(Lending({1, 3, 2, 5, {50, 200}})),
     }),
     [](const auto& info) { return Name(info.param); });
 

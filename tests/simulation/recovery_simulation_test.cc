@@ -160,6 +160,11 @@ Job Lending(Job job) {
   return job;
 }
 
+SynchronousJob Early(SynchronousJob job) {
+  job.early = true;
+  return job;
+}
+
 template <typename Job>
 Job WithRows(Job job) {
   job.rows = true;
@@ -191,6 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
         {Lending(Job(2, 2, 1, 8, 2)), {3}},
         {Lending(Job(2, 3, 2, 8, 2)), {4}},
         {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},
+        // Gradients are computed while values arrive.
+        {Early(Job(2, 2, 2, 8, 2)), {4}},
+        {Early(Lending(Job(2, 3, 2, 8, 2))), {4}},
         // Embedding tables.
         {WithRows(Job(2, 2, 2, 8, 2)), {4}},
         {WithRows(WithWeight0(Job(4, 2, 3, 5, 2, 18))), {4, true, true}},

@@ -222,7 +222,7 @@ TEST(FlagsTest, ThatDocsNameAreThere) {
       "--key",       "--connect-to",    "--logdir",       "--cflags",
       "--libs",      "--at_once",       "--models",       "--operations",
       "--types",     "--clock-control", "--launch-count", "--launch-skip",
-      "--metrics",   "--only"};
+      "--metrics",   "--only",          "--ways"};
   std::string flag;
   for (const std::string& help : AllHelp()) {
     re2::StringPiece rest(help);

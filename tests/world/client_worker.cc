@@ -183,6 +183,8 @@ class ClientWorker : public WorkerProgram {
   void Drop() {
     waits_.clear();
     for (Slot& slot : slots_) slot.push.reset();
+    early_.reset();
+    arrival_.reset();
     report_.reset();
     reading_.reset();
     pin_.reset();
@@ -285,6 +287,62 @@ class ClientWorker : public WorkerProgram {
     Pull(GlobalStep(0), [this] { NextStep(); });
   }
 
+  // Done when AwaitVariable would not wait.
+  class VariableHandle final : public Cluster::Handle {
+   public:
+    VariableHandle(const Cluster::Pull* pull, size_t variable)
+        : pull_(*pull), variable_(variable) {}
+    bool done() const override { return pull_.HasVariable(variable_); }
+
+   private:
+    const Cluster::Pull& pull_;
+    const size_t variable_;
+  };
+
+  // Begins the next step while its values arrive.
+  void PullEarly(GlobalStep version) {
+    early_.emplace();
+    pull_ = client_.StartPull(version, &now_);
+    AwaitVariable(0);
+  }
+
+  void AwaitVariable(size_t variable) {
+    arrival_ = std::make_unique<VariableHandle>(pull_.get(), variable);
+    When(*arrival_, [this, variable] { OnVariable(variable); });
+  }
+
+  void OnVariable(size_t variable) {
+    const auto arrived = pull_->AwaitVariable(variable, Now());
+    if (!IsOk(arrived.status())) return;
+    if (!arrived->has_value()) {
+      // A newer version has come: what was computed is dropped.
+      early_.reset();
+      pull_->Resume();
+      return When(*pull_, [this] {
+        if (IsOk(pull_->Await(Now()))) NextStep();
+      });
+    }
+    if (variable == 0) {
+      early_->version = (*arrived)->version;
+      early_->push = client_.StartPush(early_->version);
+    }
+    if ((*arrived)->version != early_->version) {
+      world_->Violate("variables of several versions were handed out");
+    }
+    const absl::Span<const float> values = now_.Of(variable);
+    early_->values[job().declaration.variables(variable).name()].assign(
+        values.begin(), values.end());
+    const auto variables =
+        static_cast<size_t>(job().declaration.variables_size());
+    if (variable + 1 < variables) return AwaitVariable(variable + 1);
+    if (!pull_->done()) world_->Violate("a pull of all variables is not done");
+    if (!IsOk(pull_->Await(Now()))) return;
+    if (now_.version != early_->version) {
+      world_->Violate("a pull has another version than was handed out");
+    }
+    NextStep();
+  }
+
   void Pull(GlobalStep version, std::function<void()> next) {
     pull_ = client_.StartPull(version, &now_);
     When(*pull_, [this, next = std::move(next)] {
@@ -329,8 +387,12 @@ class ClientWorker : public WorkerProgram {
 
   // Begins the push of a gradient. Null: the generation is over.
   Slot* StartPush(Slot* slot) {
-    slot->push = ticket_.has_value() ? client_.StartPush(*ticket_, now_)
-                                     : client_.StartPush(now_.version);
+    if (early_.has_value() && early_->push != nullptr) {
+      slot->push = std::move(early_->push);
+    } else {
+      slot->push = ticket_.has_value() ? client_.StartPush(*ticket_, now_)
+                                       : client_.StartPush(now_.version);
+    }
     if (slot->push->done()) {  // it could not begin
       IsOk(slot->push->Await(Now()).status());
       return nullptr;
@@ -398,7 +460,7 @@ class ClientWorker : public WorkerProgram {
   // One seat is one exchange; with several seats, none waits for the verdict of
   // another [S1].
   void TrainStep() {
-    if (slots_.size() == 1) {
+    if (slots_.size() == 1 && !job().computes_early) {
       TrainSeat(&slots_.front(), index_, &next_);
       return;
     }
@@ -415,6 +477,10 @@ class ClientWorker : public WorkerProgram {
       const absl::Span<const float> now = now_.Of(v);
       values[job().declaration.variables(v).name()].assign(now.begin(),
                                                            now.end());
+    }
+    if (early_.has_value()) {
+      values = std::move(early_->values);
+      early_.reset();
     }
     if (HasRows(job()) && now_.RowsOf(0) != now_.Of(0)) {
       world_->Violate(absl::StrCat("worker ", index_, " has read rows of ",
@@ -442,8 +508,9 @@ class ClientWorker : public WorkerProgram {
     if (!verdict.has_value()) return;
     world_->Check(
         world_->oracle().OnVerdict(slot->generation, slot->id, *verdict));
-    if (slots_.size() > 1) {
+    if (slots_.size() > 1 || job().computes_early) {
       if (++num_told_ < slots_.size()) return;
+      if (job().computes_early) return PullEarly(now_.version.next());
       return Pull(now_.version.next(), [this] { NextStep(); });
     }
     if (next_.version <= now_.version) {
@@ -540,6 +607,15 @@ class ClientWorker : public WorkerProgram {
   size_t turn_ = 0;
   // The number of pushes of the step whose verdict is known.
   size_t num_told_ = 0;
+  // A step that is begun while its values arrive.
+  struct Early {
+    GlobalStep version;
+    // The values handed out so far.
+    Values values;
+    // The push of the first seat, until it is contributed.
+    std::unique_ptr<Cluster::Push> push;
+  };
+  std::optional<Early> early_;
   // Handles are destroyed before the memory that they write to.
   std::vector<Slot> slots_;
   std::unique_ptr<client::Question<proto::DeclareResponse>> declare_;
@@ -547,6 +623,7 @@ class ClientWorker : public WorkerProgram {
   std::unique_ptr<client::Giving> giving_;
   std::unique_ptr<Cluster::TicketRequest> request_;
   std::unique_ptr<Cluster::Pull> pull_;
+  std::unique_ptr<VariableHandle> arrival_;
   std::unique_ptr<client::PinRequest> pin_request_;
   std::unique_ptr<Cluster::Pin> pin_;
   std::unique_ptr<Cluster::Pull> reading_;

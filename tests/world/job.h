@@ -67,6 +67,10 @@ struct Job {
   // (docs/protocol/same_host.md), and a message holds one element besides those
   // that are lent. Needs cuts_pushes.
   bool lends = false;
+  // In a synchronous job with examples by step, workers compute the gradient
+  // for their first seat from the values of the variables as these arrive
+  // (Cluster::Pull::AwaitVariable).
+  bool computes_early = false;
   // For a synchronous job that its evaluations end early: the step at which
   // they do.
   std::optional<uint64_t> ends_at;

@@ -10,6 +10,8 @@
 
 namespace holdfast {
 
+class ParameterArrival;
+
 // Some examples, in the form that a model takes. A batch is a view of memory
 // whose owner, the maker of the batch, says how long it stays valid.
 struct Batch {
@@ -46,6 +48,10 @@ struct Batch {
   // [unique ids, row_length]. Filled in by the trainer or the evaluator.
   absl::Span<const absl::Span<const float>> rows;
 
+  // The arrival of the parameters; null if all have arrived. Set only for
+  // models that await their parameters (Model::AwaitsParameters).
+  ParameterArrival* arrival = nullptr;
+
   // Only in an evaluation: whether the model must return its outputs
   // (BatchResult::outputs).
   bool wants_outputs = false;
@@ -60,7 +66,7 @@ struct Batch {
 // longer ones first. If the batch has fewer examples than that, each is a range
 // of its own. The next batch, if known, is cut in the same way: its i-th range
 // is the next batch of the i-th range. The ranges have no ids or rows
-// (CutBags).
+// (CutBags), and no arrival.
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
 
 // Gives each of the ranges `cut` that CutBatch made from `batch` its own ids,

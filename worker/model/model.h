@@ -87,6 +87,12 @@ class Model {
   // differ from those of variables.
   virtual std::vector<ModelTable> Tables() const { return {}; }
 
+  // Whether ComputeGradients waits for each of its parameters by itself
+  // (Batch::arrival), so that its forward pass can begin when the first of them
+  // have arrived. Must be the same at every call. By default the worker calls
+  // ComputeGradients once all have arrived.
+  virtual bool AwaitsParameters() const { return false; }
+
   // Computes the gradient of the mean loss (if there are weights, of the mean
   // of weight x loss) over `batch`, which has at least one example, at
   // `parameters`: the values of the variables in the order of Variables(),
@@ -103,6 +109,11 @@ class Model {
   // unchanged until the next call of ComputeGradients. For a variable that is a
   // moving average, `sink` gets the batch's value instead of a gradient.
   // `batch.loss_scale` does not change gradients except for rounding errors.
+  //
+  // If `batch.arrival` is not null, which requires AwaitsParameters(), an
+  // element of `parameters` must not be used, nor its size, before the
+  // arrival's Await has returned OK for it. All of them must have arrived
+  // before the first call of `sink` and before this returns OK.
   //
   // When this has returned, even with an error, nothing may read the parameters
   // and the batch any more: a model that uploads values on which no gradient

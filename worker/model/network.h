@@ -36,6 +36,10 @@ class Network {
   // example "layer "dense_1", the last,".
   virtual std::string OutputName() const = 0;
 
+  // Whether Forward() brings the parameters that it uses by Pass::bring. If
+  // not, they must be there.
+  virtual bool BringsParameters() const { return false; }
+
   // Computes the outputs for `x` [examples, inputs]. Uses `parameters`, which
   // has one matrix for each of variables(), and the embedding rows in `batch`.
   // The outputs stay valid until the next Forward(); `x` must stay valid until

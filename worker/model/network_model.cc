@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/tensor/shape.h"
+#include "worker/model/parameter_arrival.h"
 
 namespace holdfast {
 namespace {
@@ -232,30 +233,62 @@ absl::StatusOr<BatchResult> NetworkModel::RunEvaluation(
   return result;
 }
 
+absl::Status NetworkModel::BringParameter(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    size_t i) {
+  const proto::Variable& variable = network_->variables()[i];
+  if (batch.arrival != nullptr) {
+    HOLDFAST_RETURN_IF_ERROR(batch.arrival->Await(i));
+    HOLDFAST_RETURN_IF_ERROR(CheckParameters(absl::MakeConstSpan(&variable, 1),
+                                             parameters.subspan(i, 1)));
+  }
+  // A matrix keeps its shape, a vector becomes a row.
+  const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
+  HOLDFAST_ASSIGN_OR_RETURN(
+      const auto uploaded,
+      backend_->Upload(parameters[i], rows, parameters[i].size() / rows,
+                       &parameter_staging_[i]));
+  parameters_[i] = uploaded;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<NetworkModel::Forward> NetworkModel::RunForward(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     Matrix* gradient) {
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "forward");
-  absl::Status status = CheckParameters(network_->variables(), parameters);
-  if (!status.ok()) return status;
-  status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
+  const bool all_are_here = batch.arrival == nullptr;
+  if (all_are_here || parameters.size() != network_->variables().size()) {
+    HOLDFAST_RETURN_IF_ERROR(
+        CheckParameters(network_->variables(), parameters));
+  }
+  absl::Status status =
+      CheckBatch(batch, example_size_, num_classes_, num_targets_);
   if (!status.ok()) return status;
 
   // Uploaded in the order in which the network needs them.
   HOLDFAST_ASSIGN_OR_RETURN(const auto input, Inputs(batch));
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    // A matrix keeps its shape, a vector becomes a row.
-    const proto::Variable& variable = network_->variables()[i];
-    const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
-    HOLDFAST_ASSIGN_OR_RETURN(
-        const auto uploaded,
-        backend_->Upload(parameters[i], rows, parameters[i].size() / rows,
-                         &parameter_staging_[i]));
-    parameters_[i] = uploaded;
+  // The number of parameters that were brought.
+  size_t brought = 0;
+  const auto bring_through = [&](size_t end) -> absl::Status {
+    for (; brought < end; ++brought) {
+      HOLDFAST_RETURN_IF_ERROR(BringParameter(parameters, batch, brought));
+    }
+    return absl::OkStatus();
+  };
+  const auto bring = [&](absl::Span<const ConstMatrix> of_layer) {
+    return bring_through(of_layer.data() + of_layer.size() -
+                         parameters_.data());
+  };
+  const Pass::Bring bring_layer = bring;
+  Pass pass = {/*training=*/gradient != nullptr, batch.positions};
+  if (!all_are_here && network_->BringsParameters()) {
+    pass.bring = &bring_layer;
+  } else {
+    HOLDFAST_RETURN_IF_ERROR(bring_through(parameters.size()));
   }
-  const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
   HOLDFAST_ASSIGN_OR_RETURN(const auto outputs,
                             network_->Forward(pass, parameters_, input, batch));
+  HOLDFAST_RETURN_IF_ERROR(bring_through(parameters.size()));
   if (gradient != nullptr) {
     status = backend_->Reserve(outputs.size(), &loss_gradient_);
     if (!status.ok()) return status;

@@ -43,6 +43,9 @@ class NetworkModel final : public Model {
     return network_->variables();
   }
   std::vector<ModelTable> Tables() const override { return network_->tables(); }
+  bool AwaitsParameters() const override {
+    return network_->BringsParameters();
+  }
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
@@ -83,6 +86,11 @@ class NetworkModel final : public Model {
   absl::StatusOr<Forward> RunForward(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
+  // Waits for the parameter of variable `i`, if it is still on its way, checks
+  // it and begins to upload it.
+  absl::Status BringParameter(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      size_t i);
   // Runs the network's backward pass from `gradient`, that of the loss, and
   // begins to upload the next batch.
   absl::Status RunBackward(const Batch& batch, Matrix gradient,

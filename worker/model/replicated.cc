@@ -17,6 +17,7 @@
 #include "common/trace/trace.h"
 #include "worker/input/batch.h"
 #include "worker/model/gradient_delivery.h"
+#include "worker/model/parameter_arrival.h"
 #include "worker/model/sequential.h"
 
 namespace holdfast {
@@ -89,17 +90,88 @@ class Handover {
   std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Lets the threads of all replicas await the parameters. The first replica's
+// thread, which called the model, waits for the arrival, and the others wait
+// for the first replica to have done so.
+class SharedArrival {
+ public:
+  // `arrival` may be null.
+  void Begin(ParameterArrival* arrival, size_t variables) {
+    absl::MutexLock lock(&mutex_);
+    arrival_ = arrival;
+    arrived_.assign(variables, false);
+    ended_ = false;
+  }
+  // Notes that the first replica awaits no more parameters.
+  void End() {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+  // Returns what a replica awaits; null if all parameters have arrived.
+  ParameterArrival* Of(size_t replica) {
+    if (arrival_ == nullptr) return nullptr;
+    if (replica == 0) return &first_;
+    return &others_;
+  }
+
+ private:
+  class First final : public ParameterArrival {
+   public:
+    explicit First(SharedArrival* shared) : shared_(*shared) {}
+    absl::Status Await(size_t variable) override {
+      HOLDFAST_RETURN_IF_ERROR(shared_.arrival_->Await(variable));
+      absl::MutexLock lock(&shared_.mutex_);
+      shared_.arrived_[variable] = true;
+      return absl::OkStatus();
+    }
+
+   private:
+    SharedArrival& shared_;
+  };
+
+  class Others final : public ParameterArrival {
+   public:
+    explicit Others(SharedArrival* shared) : shared_(*shared) {}
+    absl::Status Await(size_t variable) override {
+      absl::MutexLock lock(&shared_.mutex_);
+      const auto decided = [&] {
+        return shared_.arrived_[variable] || shared_.ended_;
+      };
+      shared_.mutex_.Await(absl::Condition(&decided));
+      if (shared_.arrived_[variable]) return absl::OkStatus();
+      return absl::CancelledError("the first replica has ended");
+    }
+
+   private:
+    SharedArrival& shared_;
+  };
+
+  First first_{this};
+  Others others_{this};
+  // Changed only between batches.
+  ParameterArrival* arrival_ = nullptr;
+  absl::Mutex mutex_;
+  // Indexed by variable.
+  std::vector<bool> arrived_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 // The part of a replicated model that does not depend on where gradients are
 // kept and how they are summed.
 class ReplicatedModel : public Model {
  public:
   std::vector<proto::Variable> Variables() const override { return variables_; }
+  bool AwaitsParameters() const override { return First().AwaitsParameters(); }
 
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override {
-    const std::vector<Batch> parts = CutBatch(batch, num_replicas_);
+    std::vector<Batch> parts = CutBatch(batch, num_replicas_);
     if (parts.empty()) return absl::InvalidArgumentError("the batch is empty");
+    arrival_.Begin(batch.arrival, variables_.size());
+    for (size_t replica = 0; replica < parts.size(); ++replica) {
+      parts[replica].arrival = arrival_.Of(replica);
+    }
     weights_.clear();
     for (const Batch& part : parts) {
       weights_.push_back(static_cast<float>(static_cast<double>(part.size()) /
@@ -138,6 +210,7 @@ class ReplicatedModel : public Model {
       waiting.push_back(variable);
       return sum_but(1);
     });
+    arrival_.End();
     handover_.End(0);
     const bool summing = results[0].ok() && results[0]->finite;
     if (summing) failure = sum_but(0);
@@ -264,6 +337,7 @@ class ReplicatedModel : public Model {
   }
 
   Tracer* const tracer_;
+  SharedArrival arrival_;
   Handover handover_;
   std::vector<float> weights_;
   // The threads of all replicas except the first.

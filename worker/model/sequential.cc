@@ -29,6 +29,8 @@ class LayerNetwork final : public Network {
     return absl::StrCat("layer \"", layers_->last_name(), "\", the last,");
   }
 
+  bool BringsParameters() const override { return true; }
+
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x, const Batch&) override {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/tensor/norm.h"
+#include "worker/model/parameter_arrival.h"
 
 namespace holdfast {
 namespace {
@@ -53,6 +54,41 @@ std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts,
   return cut;
 }
 
+// Fills in the values of the variables as they arrive.
+class FillingArrival final : public ParameterArrival {
+ public:
+  // `from` has the values, which go to the elements of `values`. `arrival` may
+  // be null; then all have arrived.
+  FillingArrival(ParameterArrival* arrival, const Parameters* from,
+                 std::vector<absl::Span<const float>>* values)
+      : arrival_(arrival),
+        from_(*from),
+        values_(*values),
+        filled_(arrival == nullptr ? 0 : values->size(), false),
+        missing_(filled_.size()) {}
+
+  absl::Status Await(size_t variable) override {
+    if (missing_ == 0 || filled_[variable]) return absl::OkStatus();
+    HOLDFAST_RETURN_IF_ERROR(arrival_->Await(variable));
+    values_[variable] = from_.Of(variable);
+    filled_[variable] = true;
+    --missing_;
+    return absl::OkStatus();
+  }
+
+  absl::Status AwaitAll() {
+    for (size_t i = 0; missing_ > 0; ++i) HOLDFAST_RETURN_IF_ERROR(Await(i));
+    return absl::OkStatus();
+  }
+
+ private:
+  ParameterArrival* const arrival_;
+  const Parameters& from_;
+  std::vector<absl::Span<const float>>& values_;
+  std::vector<bool> filled_;
+  size_t missing_;
+};
+
 }  // namespace
 
 GradientComputer::GradientComputer(Model* model, const Options& options)
@@ -65,9 +101,14 @@ GradientComputer::GradientComputer(Model* model, const Options& options)
 
 absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const Parameters& at, const Batch& batch, Cluster::Push* push, Kept* keep) {
-  const std::vector<absl::Span<const float>> values = at.All();
-  const std::vector<Batch> parts =
+  std::vector<absl::Span<const float>> values =
+      batch.arrival == nullptr
+          ? at.All()
+          : std::vector<absl::Span<const float>>(at.size());
+  FillingArrival arrival(batch.arrival, &at, &values);
+  std::vector<Batch> parts =
       CutInTurn(batch, options_.micro_batches, &part_bags_);
+  if (batch.arrival != nullptr && !parts.empty()) parts[0].arrival = &arrival;
   const bool in_place = parts.size() == 1 && keep == nullptr;
   Kept& sums = keep != nullptr ? *keep : sums_;
   const size_t num_gradients = values.size() + tables_.size();
@@ -125,6 +166,7 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     };
     const auto take = [&](size_t place, absl::Span<const float> gradient,
                           const GradientFacts& facts) {
+      if (added.ok()) added = arrival.AwaitAll();
       if (!added.ok()) return;
       // A model may be the user's own.
       if (place >= num_gradients || gradient.size() != size_of(place)) {
@@ -146,6 +188,7 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto part, model_->ComputeGradients(
                              values, parts[i], GradientSink(take, memory_of)));
+    if (added.ok()) added = arrival.AwaitAll();
     if (!added.ok()) return added;
     if (!part.finite || !finite) {
       return Result{.not_finite = part.finite ? "a gradient" : "the loss"};

@@ -60,6 +60,9 @@ class GradientComputer {
   // `model` must outlive the computer.
   GradientComputer(Model* model, const Options& options);
 
+  // Whether Compute may be called while parameters are still arriving.
+  bool awaits_parameters() const { return model_->AwaitsParameters(); }
+
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
   // the values `at` of the variables and the rows in `batch`. Hands the
   // gradient of each variable and table to `push` as soon as it is ready.
@@ -69,6 +72,10 @@ class GradientComputer {
   // other gradients: they stay unchanged until the next call or, if `keep` is
   // not null, until the caller changes `keep`. If `keep` is not null, they are
   // copied to it, also if the batch is computed in one part.
+  //
+  // If `batch.arrival` is not null, values are read from `at` only after its
+  // Await has returned OK for them. All have arrived before the first call of
+  // `push`, and before this returns OK, unless the batch is empty.
   // Errors: those of the model, of Push::Add and of Push::AddRows.
   absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
                                  Cluster::Push* push, Kept* keep = nullptr);

@@ -34,6 +34,16 @@ namespace holdfast {
 //      and then for the pull. A backup worker that was late gets the verdict
 //      STALE and continues with the newest version.
 //
+// If the model awaits its parameters (Model::AwaitsParameters), the loop does
+// not wait for the whole pull: when the verdicts and the first variable of
+// version t + 1 are there, it begins at 1, and the forward pass of the first
+// seat waits for one variable after another. The backward pass, and with it the
+// push, begins when all have arrived. If the pull cannot bring the rest of that
+// version, because other workers have made a newer one meanwhile, the loop
+// drops what it has computed, and begins again at 1 with the newer version.
+// This does not apply to jobs with examples by ticket or with embedding tables,
+// nor to a version at which an evaluation is due.
+//
 // If examples are by step and the worker has one seat, everything after the
 // computation is one exchange (Push::Contribute). If it has several seats,
 // these share the memory of the model's gradient, so the loop waits for each
@@ -72,31 +82,64 @@ class SynchronousLoop {
     std::unique_ptr<Cluster::Push> push;
     Contribution contribution;
   };
+  class Arrival;
+
   bool exchanges() const {
     return !options_.by_ticket && options_.seats.size() == 1;
   }
+  bool is_over() const { return done_ || version_ >= context_.total_steps(); }
+  // Whether a step may begin while values are still arriving.
+  bool begins_early() const {
+    return !options_.by_ticket && !context_.has_tables() &&
+           context_.gradients().awaits_parameters();
+  }
   absl::Status TrainStep();
   absl::Status Exchange();
-  // Makes next_, which was pulled, the values to compute on: now_.
-  void Proceed();
+  // Makes next_ the values to compute on: now_. If not all of them are there,
+  // `rest` is the pull that brings them, and Proceed waits for the first
+  // variable.
+  absl::Status Proceed(std::unique_ptr<Cluster::Pull> rest);
+  // Waits until all of now_ is there, possibly at a newer version. Afterwards
+  // rest_ is null.
+  absl::Status AwaitRest();
   // Makes ticket_ present, unless the job is DONE: takes a ticket if there is
   // none. Sets done_ if the job is DONE.
   absl::Status HaveTicket();
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
-  // Computes the gradient of the seat's batch.
-  absl::StatusOr<Computed> Compute(uint32_t seat);
+  // Computes the gradient of the seat's batch. Afterwards all of now_ is there.
+  // Returns nullopt if the gradient is of no use, because now_ was superseded
+  // during the computation; the step must be begun again.
+  absl::StatusOr<std::optional<Computed>> Compute(uint32_t seat);
   // Finishes the push and contributes it to the step. `next` is as in
   // Push::Contribute.
   absl::Status Contribute(const Computed& computed, Parameters* next);
   // Computes the gradient of the seat's batch, pushes it and contributes the
-  // push. Afterwards the gradient's memory can be reused.
-  absl::StatusOr<Computed> FillSeat(uint32_t seat);
+  // push. Afterwards the gradient's memory can be reused. Returns nullopt as
+  // Compute does.
+  absl::StatusOr<std::optional<Computed>> FillSeat(uint32_t seat);
 
   TrainingContext& context_;
   const Options options_;
 
-  Parameters now_;
-  Parameters next_;
+  // A step's batch whose gradient was dropped. It is used again if the step is
+  // begun again, because a batch is handed out once.
+  struct Dropped {
+    GlobalStep step;
+    Batch batch;
+  };
+
+  Parameters values_[2];
+  Parameters* now_ = &values_[0];
+  Parameters* next_ = &values_[1];
+  // The version and loss scale of *now_, which does not contain them while its
+  // values are arriving.
+  GlobalStep version_;
+  float loss_scale_ = 1;
+  // The pull that brings the values of *now_ which are still on their way.
+  // Null: all are there.
+  std::unique_ptr<Cluster::Pull> rest_;
+  // Of the first seat.
+  std::optional<Dropped> dropped_;
   // Only in jobs with examples by ticket: the ticket for the seat that is
   // filled next. Absent: it has not been taken.
   std::optional<Ticket> ticket_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/trainer/synchronous_loop.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -219,6 +220,193 @@ TEST_F(SynchronousLoopTest, SeatWithoutExamplesContributesNothing) {
   EXPECT_THAT(cluster_->calls("await push"), ElementsAre("await push #1"));
   EXPECT_EQ(counts_.accepted, 2);
   EXPECT_EQ(counts_.not_finite, 0);
+}
+
+// Of the calls, only those of a step that begins while values arrive.
+class EarlyStepTest : public SynchronousLoopTest {
+ protected:
+  EarlyStepTest() { model_.awaits_parameters = true; }
+};
+
+TEST_F(EarlyStepTest, ComputesWhileValuesArrive) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(
+      cluster_->calls(),
+      ElementsAre(
+          "await variables", "pull 0", "await pull 0", "push #1 of step 0",
+          "add 1", "add 0", "contribute #1: step 0, seat 1, 8 examples",
+          "pull 1", "await push #1", "await verdict #1",
+          // Now the version is known.
+          "await variable 0 of pull 1", "push #2 of step 1",
+          // The forward pass.
+          "await variable 0 of pull 1", "await variable 1 of pull 1", "add 1",
+          "add 0", "await pull 1", "contribute #2: step 1, seat 1, 8 examples",
+          "pull 2", "await push #2", "await verdict #2", "await pull 2",
+          "await done", "leave"));
+  EXPECT_THAT(cluster_->pushed(2),
+              ElementsAre(Pair(0, std::vector<float>{-1, -1}),
+                          Pair(1, std::vector<float>{1, 1, 1})));
+  EXPECT_THAT(model_.loss_scales, ElementsAre(1, 2));
+  EXPECT_EQ(counts_.accepted, 2);
+}
+
+// The clock ticks when it is read. In addition to the phases in
+// MeasuresItsPhases, the loop waits for the first variable, within the
+// computation for the second, and, when all are there, for the pull.
+TEST_F(EarlyStepTest, MetersTheWaitsForValuesAsWaits) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  const proto::PhaseSeconds phases = meter_.Report().worker->phases();
+  EXPECT_EQ(phases.version(), 1 + 3);
+  // Before, and after, the wait for the second variable.
+  EXPECT_EQ(phases.compute(), 1 + 2);
+  EXPECT_EQ(phases.verdict(), 2);
+}
+
+TEST_F(EarlyStepTest, DropsAGradientOfASupersededVersion) {
+  SetUpJob(/*replica=*/1, /*n=*/1, /*m=*/2, /*steps=*/6);
+  cluster_->verdicts[{0, 1}] = proto::STALE;
+  cluster_->slow_pulls[1] = 1;
+  cluster_->newest[1] = 4;
+  cluster_->verdicts[{4, 1}] = proto::STALE;
+  cluster_->newest[5] = 6;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(
+      cluster_->calls(),
+      ElementsAre("await variables", "pull 0", "await pull 0",
+                  "push #1 of step 0", "add 1", "add 0",
+                  "contribute #1: step 0, seat 1, 8 examples", "pull 1",
+                  "await push #1", "await verdict #1",
+                  "await variable 0 of pull 1", "push #2 of step 1",
+                  "await variable 0 of pull 1", "await variable 1 of pull 1",
+                  // Push 2 is neither sent nor contributed.
+                  "await pull 1", "push #3 of step 4", "add 1", "add 0",
+                  "contribute #3: step 4, seat 1, 8 examples", "pull 5",
+                  "await push #3", "await verdict #3", "await pull 5",
+                  "await done", "leave"));
+  EXPECT_THAT(model_.first_inputs,
+              ElementsAre(FirstInput(0, 1, 2), FirstInput(4, 1, 2)));
+  EXPECT_THAT(model_.loss_scales, ElementsAre(1, 16));
+  EXPECT_EQ(counts_.stale, 2);
+}
+
+// [H7] The pull has to begin again, at the same version.
+TEST_F(EarlyStepTest, ComputesTheSameBatchAgain) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/3);
+  cluster_->slow_pulls[1] = 1;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("push"),
+              ElementsAre("push #1 of step 0", "push #2 of step 1",
+                          "push #3 of step 1", "push #4 of step 2"));
+  EXPECT_THAT(model_.first_inputs,
+              ElementsAre(FirstInput(0, 1, 2), FirstInput(1, 1, 2),
+                          FirstInput(2, 1, 2)));
+  EXPECT_EQ(counts_.accepted, 3);
+}
+
+TEST_F(EarlyStepTest, OnlyTheFirstSeatAwaitsValues) {
+  SetUpJob(/*replica=*/1, /*n=*/4, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(
+      cluster_->calls("await variable "),
+      ElementsAre("await variable 0 of pull 1", "await variable 0 of pull 1",
+                  "await variable 1 of pull 1"));
+  EXPECT_THAT(cluster_->calls("contribute"),
+              ElementsAre("contribute #1: step 0, seat 1, 8 examples",
+                          "contribute #2: step 0, seat 3, 8 examples",
+                          "contribute #3: step 1, seat 1, 8 examples",
+                          "contribute #4: step 1, seat 3, 8 examples"));
+  EXPECT_THAT(cluster_->overwritten(), IsEmpty());
+}
+
+TEST_F(EarlyStepTest, OnlyTheFirstMicroBatchAwaitsValues) {
+  options_.micro_batches = 2;
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(model_.first_inputs.size(), 4);
+  EXPECT_EQ(cluster_->calls("await variable ").size(), 3);
+  EXPECT_THAT(cluster_->pushed(2),
+              ElementsAre(Pair(0, std::vector<float>{-1, -1}),
+                          Pair(1, std::vector<float>{1, 1, 1})));
+}
+
+// The second step's seat has no examples, so nothing is computed.
+TEST_F(EarlyStepTest, ContributesNothingBeforeAllValuesAreThere) {
+  batch_options_.batch_size = 400;
+  batch_options_.short_last_batch = true;
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  const std::vector<std::string> calls = cluster_->calls();
+  const auto at = [&](const std::string& call) {
+    return std::find(calls.begin(), calls.end(), call);
+  };
+  EXPECT_LT(at("await pull 1"),
+            at("contribute #2: step 1, seat 1, 0 examples"));
+  EXPECT_NE(at("contribute #2: step 1, seat 1, 0 examples"), calls.end());
+}
+
+TEST_F(EarlyStepTest, AwaitsAllValuesWhenAnEvaluationIsDue) {
+  has_test_set_ = true;
+  options_.evaluation.set_every_steps(1);
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("await variable "),
+              ElementsAre("await variable 0 of pull 1"));
+  EXPECT_THAT(cluster_->calls("report"), ElementsAre("report 1", "report 2"));
+}
+
+TEST_F(EarlyStepTest, AnErrorOfThePullIsTheErrorOfTheStep) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  cluster_->errors["await variable 1 of pull 1"] = absl::InternalError("lost");
+  EXPECT_EQ(Run(), absl::InternalError("lost"));
+  EXPECT_EQ(cluster_->calls().back(), "leave: lost");
+}
+
+TEST_F(EarlyStepTest, GoesOnFromTheRestoredState) {
+  for (const char* call :
+       {"await variable 0 of pull 2", "push #3 of step 2",
+        "await variable 1 of pull 2", "await pull 2", "await verdict #3"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/4);
+    cluster_->slow_pulls[1];
+    cluster_->slow_pulls[2];
+    cluster_->roll_backs[call].version = 1;
+    model_.first_inputs.clear();
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(cluster_->calls("await variables").size(), 2);
+    const std::vector<std::string> contributions =
+        cluster_->calls("contribute");
+    ASSERT_GE(contributions.size(), 3);
+    EXPECT_THAT(contributions[contributions.size() - 3],
+                HasSubstr(": step 1, "));
+    EXPECT_THAT(contributions.back(), HasSubstr(": step 3, "));
+  }
+}
+
+TEST_F(EarlyStepTest, NotByTicket) {
+  SetUpTickets(/*replica=*/1, /*n=*/2, /*m=*/2, /*tickets=*/4);
+  cluster_->tickets = {1, 3};
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("await variable "), IsEmpty());
+  EXPECT_EQ(counts_.accepted, 2);
+}
+
+TEST_F(SynchronousLoopTest, AModelThatDoesNotAwaitItsParametersGetsThemAll) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->slow_pulls[1];
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("await variable "), IsEmpty());
+  EXPECT_EQ(counts_.accepted, 2);
 }
 
 TEST_F(SynchronousLoopTest, ByTicketAsksForOneAtATime) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/trainer/training_context.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -49,20 +51,22 @@ void TrainingContext::BeforeStep(GlobalStep step_or_ticket) {
   if (options_.before_step) options_.before_step(step_or_ticket);
 }
 
-absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
+bool TrainingContext::IsEvaluationDue(GlobalStep version) const {
   const uint64_t every = options_.evaluate_every_steps;
   if (parts_.evaluator == nullptr || every == 0 ||
       version >= options_.total_steps) {
-    return absl::OkStatus();
+    return false;
   }
   // A worker may see only some of the versions.
-  const auto latest = [every](uint64_t step) { return step / every * every; };
-  const uint64_t due = latest(version.value());
-  if (!last_due_.has_value())
-    last_due_ = due == 0 ? 0 : latest(version.value() - 1);
-  if (due <= *last_due_) return absl::OkStatus();
-  last_due_ = due;
-  return parts_.evaluator->Start(StepDeadline());
+  const uint64_t seen =
+      last_seen_.value_or(version == GlobalStep(0) ? 0 : version.value() - 1);
+  return version.value() / every > seen / every;
+}
+
+absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
+  const bool due = IsEvaluationDue(version);
+  last_seen_ = std::max(last_seen_.value_or(0), version.value());
+  return due ? parts_.evaluator->Start(StepDeadline()) : absl::OkStatus();
 }
 
 void TrainingContext::OnGradient(GlobalStep version, absl::string_view push,

@@ -148,6 +148,8 @@ class TrainingContext {
 
   // Must be called when a step, or the work on a ticket, begins.
   void BeforeStep(GlobalStep step_or_ticket);
+  // Whether EvaluateWhenDue would begin an evaluation.
+  bool IsEvaluationDue(GlobalStep version) const;
   // Begins an evaluation if one is due now that `version` has been reached.
   // Assumes that evaluations which were due before the first version that was
   // passed here have been made already, by this chief or by its predecessor.
@@ -167,8 +169,8 @@ class TrainingContext {
   const Options options_;
   Counts& counts_;
   BatchRows rows_;
-  // The latest version at which an evaluation was due.
-  std::optional<uint64_t> last_due_;
+  // The latest version that was passed to EvaluateWhenDue.
+  std::optional<uint64_t> last_seen_;
   absl::Time last_log_;
   LossWatch loss_watch_;
 };

@@ -98,6 +98,11 @@ absl::StatusOr<ConstMatrix> Chain::Forward(
       of_layer.addend = {};
       of_layer.relu = absorbed_[i + 1];
     }
+    if (pass.bring != nullptr) {
+      HOLDFAST_RETURN_IF_ERROR((*pass.bring)(ParametersOf(parameters, i)));
+      // Including those of chains within the layer.
+      of_layer.bring = nullptr;
+    }
     HOLDFAST_ASSIGN_OR_RETURN(
         const auto value,
         layers_[i]->Forward(of_layer, ParametersOf(parameters, i), values_[i]));

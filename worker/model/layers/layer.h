@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,12 @@ struct Pass {
   // become 0.
   ConstMatrix addend;
   bool relu = false;
+  // Brings the parameters of a layer, which are given as a part of the pass's
+  // parameters, to the backend. A chain calls it before each of its layers
+  // computes. Null: all parameters are there.
+  using Bring =
+      absl::FunctionRef<absl::Status(absl::Span<const ConstMatrix> parameters)>;
+  const Bring* bring = nullptr;
 };
 
 // What a layer uses the values of a neighbour for:

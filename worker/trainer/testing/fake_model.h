@@ -11,6 +11,7 @@
 
 #include "common/data/example_source.h"
 #include "worker/model/model.h"
+#include "worker/model/parameter_arrival.h"
 
 namespace holdfast {
 
@@ -39,6 +40,8 @@ class FakeModel final : public Model {
   // for field 0. Both values of a row's gradient are the number of times that
   // the batch uses the row.
   bool has_table = false;
+  // What a test can order: that the model awaits its parameters.
+  bool awaits_parameters = false;
   // Called in each evaluation, with the version.
   std::function<void(int64_t version)> on_evaluate;
   // Called in each computation of gradients, with the version.
@@ -67,9 +70,18 @@ class FakeModel final : public Model {
     return {table};
   }
 
+  bool AwaitsParameters() const override { return awaits_parameters; }
+
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override {
+    for (size_t i = 0; i < 2 && batch.arrival != nullptr; ++i) {
+      absl::Status status = batch.arrival->Await(i);
+      if (!status.ok()) return status;
+    }
+    if (parameters[1][2] != parameters[0][0]) {
+      return absl::InternalError("the parameters have not arrived");
+    }
     const float version = parameters[0][0];
     first_inputs.push_back(batch.inputs[0]);
     loss_scales.push_back(batch.loss_scale);
