@@ -17,6 +17,7 @@ absl::Status DelayedRuntime::MayDelay(StreamId stream) {
 
 absl::Status DelayedRuntime::BindThread() {
   HOLDFAST_RETURN_IF_ERROR(runtime_->BindThread());
+  if (std::this_thread::get_id() != thread_) return absl::OkStatus();
   return MayDelay(StreamId::kCompute);
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,7 +22,9 @@ namespace holdfast {
 // device, such as an operation. If StreamBackend forgets a wait, a pause of the
 // stream that should have been waited for shows it in the results.
 //
-// Usable by one thread.
+// As thread-safe as a DeviceRuntime. Only the thread that makes the object
+// pauses streams, so that the same seed gives the same pauses; another one may
+// wait for results meanwhile (Backend::Await).
 class DelayedRuntime final : public DeviceRuntime {
  public:
   // Enqueues a pause on a stream.
@@ -85,6 +88,7 @@ class DelayedRuntime final : public DeviceRuntime {
   const std::unique_ptr<DeviceRuntime> runtime_;
   const DelayOptions options_;
   const Delay delay_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   std::mt19937_64 random_;
   // The stream on which each event was recorded last.
   std::map<Event, StreamId> recorded_;
