@@ -8,6 +8,8 @@
 // or over its pixels, in their order, except that the gradient of a kernel is
 // summed over parts of the images, whose sums are added in double. The parts
 // follow from the shapes, so the bits do not depend on the number of threads.
+//
+// Thread-compatible.
 #ifndef HOLDFAST_WORKER_BACKEND_CPU_DEPTHWISE_H_
 #define HOLDFAST_WORKER_BACKEND_CPU_DEPTHWISE_H_
 

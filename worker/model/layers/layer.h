@@ -46,6 +46,7 @@ struct Pass {
 
 // What a layer uses the values of a neighbour for:
 //
+//   kAny        in operations that need float32 values, or for purposes unknown
 //   kProducts   only as factors of products, which round them anyway, so that
 //               rounded values alone give the same bits
 //   kRounded    only in operations that also take matrices with rounded values
