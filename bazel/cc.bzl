@@ -32,9 +32,39 @@ _WARNINGS = [
 # Without this, GCC contracts a*b+c to FMA on machines that support it, and the
 # same job gives different bits on different machines. Also in .bazelrc, for
 # generated code.
-_NUMERICS = ["-ffp-contract=off"]
+NUMERICS = ["-ffp-contract=off"]
 
-HOLDFAST_COPTS = _WARNINGS + _NUMERICS
+HOLDFAST_COPTS = _WARNINGS + NUMERICS
+
+# Tests are compiled without optimization, which takes a third of the time to compile them, except
+# where the test itself computes what it expects.
+UNOPTIMIZED = ["-O0", "-U_FORTIFY_SOURCE"]
+
+def _optimizes_tests():
+    package = native.package_name()
+    return package == "tests/gpu" or package == "worker" or package.startswith("worker/")
+
+_NO_HEADER = struct(copts = [], deps = [])
+
+# Compiled with other options than the header, code could not use it, or would lose those options.
+def _precompiled(name, copts):
+    """copts and deps that include a header of bazel/precompiled/, unless a target has copts."""
+    if copts:
+        return _NO_HEADER
+    return struct(
+        copts = select({
+            "//bazel/precompiled:off": [],
+            "//conditions:default": [
+                "-Winvalid-pch",
+                "-include",
+                "$(BINDIR)/bazel/precompiled/%s.h" % name,
+            ],
+        }),
+        deps = select({
+            "//bazel/precompiled:off": [],
+            "//conditions:default": ["//bazel/precompiled:" + name],
+        }),
+    )
 
 # Abseil and gRPC consist of about sixty shared libraries; a program loads only
 # those whose symbols it uses. This flag must precede the libraries, so it
@@ -50,18 +80,35 @@ _RUNTIME = select({
     "//conditions:default": [],
 })
 
-def holdfast_cc_library(name, copts = [], **kwargs):
+def holdfast_cc_library(name, copts = [], deps = [], **kwargs):
     """cc_library with our warnings and numerics."""
+    header = _precompiled("common", copts) if kwargs.get("srcs") else _NO_HEADER
     kwargs.setdefault("linkstatic", True)  # No .so of it: one compile, one archive.
-    native.cc_library(name = name, copts = HOLDFAST_COPTS + copts, **kwargs)
+    native.cc_library(
+        name = name,
+        copts = HOLDFAST_COPTS + copts + header.copts,
+        deps = deps + header.deps,
+        **kwargs
+    )
 
-def holdfast_cc_binary(name, copts = [], linkopts = [], deps = [], **kwargs):
-    """cc_binary with our warnings and numerics."""
+def holdfast_cc_binary(name, copts = [], linkopts = [], deps = [], precompiled = True, **kwargs):
+    """cc_binary with our warnings and numerics.
+
+    Args:
+      name: as in cc_binary.
+      copts: added to ours.
+      linkopts: added to ours.
+      deps: as in cc_binary.
+      precompiled: False for a library that replaces functions of the C library, whose inline
+        definitions it must not see.
+      **kwargs: as in cc_binary.
+    """
+    header = _precompiled("common", copts) if precompiled else _NO_HEADER
     native.cc_binary(
         name = name,
-        copts = HOLDFAST_COPTS + copts,
+        copts = HOLDFAST_COPTS + copts + header.copts,
         linkopts = _LINKOPTS + linkopts,
-        deps = deps + _RUNTIME,
+        deps = deps + header.deps + _RUNTIME,
         **kwargs
     )
 
@@ -76,11 +123,14 @@ def holdfast_cc_test(name, copts = [], linkopts = [], deps = [], main = True, **
       main: False when the test brings its own main().
       **kwargs: as in cc_test. `size` is "small" (60 s) unless given.
     """
+    optimized = _optimizes_tests()
+    header = _precompiled("optimized_test" if optimized else "test", copts)
     kwargs.setdefault("size", "small")
     native.cc_test(
         name = name,
-        copts = HOLDFAST_COPTS + copts,
+        copts = HOLDFAST_COPTS + ([] if optimized else UNOPTIMIZED) + copts + header.copts,
         linkopts = _LINKOPTS + linkopts,
-        deps = deps + ["@system//:gmock_main" if main else "@system//:gmock"] + _RUNTIME,
+        deps = deps + ["@system//:gmock_main" if main else "@system//:gmock"] + header.deps +
+               _RUNTIME,
         **kwargs
     )

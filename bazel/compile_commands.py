@@ -4,8 +4,8 @@
 
     bazel/compile_commands.py [targets; default //...]
 
-The commands are those of Bazel's compile actions, of the configuration without further flags. Headers
-that are generated (*.pb.h) are found once they have been built.
+The commands are those of Bazel's compile actions, with --config=plain, since clang cannot read the
+headers that GCC has precompiled. Headers that are generated (*.pb.h) are found once they have been built.
 """
 
 import json
@@ -28,7 +28,7 @@ def bazel(*words):
 def main():
     targets = sys.argv[1:] or ["//..."]
     query = f'mnemonic("CppCompile", deps({" + ".join(targets)}))'
-    graph = json.loads(bazel("aquery", "--output=jsonproto", "--noshow_progress", query))
+    graph = json.loads(bazel("aquery", "--config=plain", "--output=jsonproto", "--noshow_progress", query))
     # Sources are at the root, and bazel-out is a link there; external repositories are not.
     external = bazel("info", "output_base").decode().strip() + "/external/"
     commands = {}

@@ -64,8 +64,9 @@
 // that there are variables, and messages are held up by 4 places or until
 // nothing else is in flight.
 //
-// Most jobs with two faults have a target of their own, //tests/exploration:
-// two_faults_test, which .ci/run runs and tests/run.sh does not.
+// Most jobs with two faults, or with a stop and a fault, have a target of their
+// own, //tests/exploration:two_faults_test, which is not part of the suite: it
+// belongs to tests/soak.sh.
 //
 // To explore further by hand, HOLDFAST_EXPLORATION_BUDGET (orders, messages,
 // crashes, leases, disk, stops, loans) replaces the budgets below, and the
@@ -214,9 +215,6 @@ std::vector<Case> Cases() {
        OneOfEach()},
       {"Asynchronous3Depth2ClientOnePs", Client(OnePs(Asynchronous(3, 2))),
        OneOfEach()},
-      {"Synchronous1ClientOnePsStarted",
-       Started(Client(OnePs(Synchronous(1)))),
-       {{1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
       {"Synchronous2Lending", Lending(Synchronous(2)), {{0, 0, 0, 0, 0, 0, 1}}},
       {"Synchronous1LendingOnePsStarted_H8",
        Started(Lending(OnePs(Synchronous(1)))), OneLoan()},
@@ -280,8 +278,6 @@ std::vector<Case> Cases() {
       {"Asynchronous4ClientOnePsStop",
        Client(OnePs(Asynchronous(4, 1))),
        {{0, 0, 0, 0, 0, 1}}},
-      {"Synchronous2StartedStop", Started(Synchronous(2)), OneStop()},
-      {"Asynchronous2StartedStop", Started(Asynchronous(2, 1)), OneStop()},
       {"OffersUnheld_P1", With(sim::Misdeed::kOffersUnheld, Synchronous(2)),
        OneFault()},
       {"AppliesUnheld_P2",
@@ -312,6 +308,9 @@ std::vector<Case> CasesOfTwoFaults() {
       {"Synchronous1ClientStarted",
        Started(Client(Synchronous(1))),
        {{0, 1, 1, 0, 0}}},
+      {"Synchronous1ClientOnePsStarted",
+       Started(Client(OnePs(Synchronous(1)))),
+       {{1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
       {"Asynchronous2ClientStarted",
        Started(Client(Asynchronous(2, 1))),
        {{0, 1, 0, 1, 0}}},
@@ -322,6 +321,8 @@ std::vector<Case> CasesOfTwoFaults() {
        Started(Lending(Asynchronous(2, 1))),
        {{1, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 1}, {0, 0, 0, 1, 0, 0, 1}}},
       {"Continue2Started_S3", Started(Continue(2)), {{0, 0, 2, 0, 0}}},
+      {"Synchronous2StartedStop", Started(Synchronous(2)), OneStop()},
+      {"Asynchronous2StartedStop", Started(Asynchronous(2, 1)), OneStop()},
       {"AcknowledgesAll_P3",
        With(sim::Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
        {{0, 1, 0, 1, 0}}},
