@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/data/tfrecord_dataset.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/data/find_files.h"
@@ -66,6 +68,9 @@ absl::Status TfRecordDataset::ReadFile(const std::string& path,
   while (true) {
     HOLDFAST_ASSIGN_OR_RETURN(const auto more, reader.Next(&record));
     if (!more) return absl::OkStatus();
+    if (options.progress != nullptr && record.offset - told >= kTellBytes) {
+      options.progress->Add(record.offset - std::exchange(told, record.offset));
+    }
     if (absl::Status status =
             Test(reader, record,
                  skip_bad_rows ? TfRecordSchema::ImageDepth::kPixels

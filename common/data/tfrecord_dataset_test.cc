@@ -10,7 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/data/dataset.h"
+#include "common/data/reading_progress.h"
 #include "common/data/tfrecord_frame.h"
 #include "proto/tf_example.pb.h"
 
@@ -95,6 +98,22 @@ constexpr char kRaw[] =
     "shape: 1 shape: 2 ";
 constexpr char kNumbers[] =
     "features { name: 'a' numbers {} } features { name: 'y' label {} } ";
+
+TEST(TfRecordDatasetTest, TellsHowFarReadingIs) {
+  const std::string record = Record(Float("a", 1) + Integer("y", 0) +
+                                    Bytes("unused", std::string(3 << 20, 'x')));
+  Write("large.tfrecord", {record, record, record, record});
+  const SteadyClock clock;
+  std::vector<std::string> lines;
+  ReadingProgress progress(
+      {&clock, [&lines](const std::string& line) { lines.push_back(line); },
+       absl::ZeroDuration()});
+  Dataset::Options options;
+  options.reading.progress = &progress;
+  ASSERT_TRUE(Open(kNumbers, "large.tfrecord", options).ok());
+  EXPECT_THAT(lines,
+              ElementsAre(HasSubstr("large.tfrecord\": 6.3 MB of 12.6 MB")));
+}
 
 // Concatenated in the order of the job file, not of the record.
 TEST(TfRecordDatasetTest, FeaturesMakeAnInput) {
