@@ -73,7 +73,7 @@ absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
   if (!journal.checkpoints().empty()) return std::nullopt;
   HOLDFAST_ASSIGN_OR_RETURN(auto manifest,
                             ReadWarmStart(directory, warm_start));
-  return std::move(manifest);
+  return manifest;
 }
 
 proto::History RecoverHistory(const CheckpointDirectory& directory,

@@ -104,7 +104,9 @@ TEST(TableFactsTest, LargestThresholdOfXdl) {
                                         "learning_rate: 1 sgd {}");
   for (int i = 0; i < 300; ++i) {
     Step(table.get(), {{{123, {1}}}}, Rate(1));
-    if (i >= 255) EXPECT_EQ(table->rows(), 1) << i;
+    if (i >= 255) {
+      EXPECT_EQ(table->rows(), 1) << i;
+    }
   }
 }
 

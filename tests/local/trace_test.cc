@@ -84,7 +84,9 @@ TEST_F(TraceTest, ShowsComputationAndCallsOfSteps) {
     std::map<std::string, std::set<double>> steps;
     for (const ReadTrace::Event& event : trace.OfKind("rpc")) {
       // A worker that ends does not wait until its values are released.
-      if (event.name != "Unpin") EXPECT_EQ(event.error, "") << event.name;
+      if (event.name != "Unpin") {
+        EXPECT_EQ(event.error, "") << event.name;
+      }
       if (event.name != "Push") continue;
       steps[event.track].insert(event.args.at("step"));
       EXPECT_GT(event.args.at("sent_bytes"), 100);

@@ -135,7 +135,9 @@ TEST_F(PeersProofTest, WrongCopiesGoOverTheHost) {
       backends_.clear();
       runtimes_.clear();
       Make(wrong, seed);
-      if (wrong) EXPECT_THAT(Fetch(), ::testing::Each(0));
+      if (wrong) {
+        EXPECT_THAT(Fetch(), ::testing::Each(0));
+      }
       EXPECT_EQ(ProvePeers(backends_, names_), absl::OkStatus());
       EXPECT_THAT(Fetch(), ::testing::ElementsAre(1, 2, 3));
       EXPECT_EQ(runtimes_[0]->copies_over_host() > 0, wrong);

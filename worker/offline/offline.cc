@@ -243,7 +243,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
       auto dataset, OpenJobDataset(config, data, options.reading, "evaluate"));
   const absl::Status status = CheckInputs(opened, dataset->spec());
   if (!status.ok()) return status;
-  if (!held_out) return std::move(dataset);
+  if (!held_out) return dataset;
   HOLDFAST_ASSIGN_OR_RETURN(
       auto parts,
       SubsetDataset::HoldOut(std::shared_ptr<const Dataset>(std::move(dataset)),
