@@ -42,7 +42,7 @@ UNOPTIMIZED = ["-O0", "-U_FORTIFY_SOURCE"]
 
 def _optimizes_tests():
     package = native.package_name()
-    return package == "tests/gpu" or package == "worker" or package.startswith("worker/")
+    return package == "tests/gpu" or package.startswith("worker/backend")
 
 _NO_HEADER = struct(copts = [], deps = [])
 

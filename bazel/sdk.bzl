@@ -22,7 +22,8 @@ def _cc_sdk_impl(ctx):
     headers = [
         header
         for header in context.compilation_context.headers.to_list()
-        if header.owner.workspace_name == ""
+        # Those of bazel/precompiled/ are for the build of Holdfast itself.
+        if header.owner.workspace_name == "" and not header.short_path.startswith("bazel/")
     ]
     archives = []
     whole = []

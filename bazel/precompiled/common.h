@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most files of Holdfast include, in the order of the alphabet. Headers that define objects
-// with constructors (iostream, grpcpp) would run them in every file, so they have no place here.
+// What most files of Holdfast include, in the order of the alphabet. Headers
+// that define objects with constructors (iostream, grpcpp) would run them in
+// every file, so they have no place here.
 #include <absl/base/thread_annotations.h>
 #include <absl/container/flat_hash_map.h>
 #include <absl/functional/function_ref.h>

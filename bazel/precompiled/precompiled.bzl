@@ -2,10 +2,10 @@
 
 """Precompiled headers: what most files include, parsed once instead of a thousand times.
 
-Parsing takes more than half of the time that it takes to compile Holdfast. All targets of
-cc.bzl include one of the headers of this package before anything else; the compiler then reads
-its state after that header from a file. No source may rely on it: clang-tidy, programs that are
-built with the SDK, and
+Parsing takes more than half of the time that it takes to compile Holdfast. Targets of cc.bzl
+that have no copts of their own include one of the headers of this package before anything else;
+the compiler then reads its state after that header from a file. No source may rely on it:
+clang-tidy, programs that are built with the SDK, and
 
     bazel build --config=plain //...
 

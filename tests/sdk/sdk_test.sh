@@ -10,6 +10,12 @@ client_prefix="$TEST_TMPDIR/client_prefix"
 mkdir -p "$prefix" "$client_prefix" "$TEST_TMPDIR/mine"
 tar --extract --file=worker/sdk.tar --directory="$prefix"
 tar --extract --file=client/sdk.tar --directory="$client_prefix"
+for sdk in "$prefix" "$client_prefix"; do
+  if compgen -G "$sdk/include/bazel*"; then
+    echo "the SDK has headers of the build"
+    exit 1
+  fi
+done
 cp --dereference tests/benchmark/client_step.cc "$TEST_TMPDIR/mine"
 # As in a user's own project: only the files of the example, under its own path.
 cp --dereference --parents examples/custom_data/* "$TEST_TMPDIR/mine"

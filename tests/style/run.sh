@@ -92,7 +92,7 @@ clang_tidy() {
   mapfile -t sources < <(grep -v '^tests/benchmark/peers/' <<<"$changed" | grep .)
   ((${#sources[@]} > 0)) || return 0
   # A file takes up to half a minute, so only a sample of a large change is checked.
-  local most=60
+  local most=30
   if ((${#sources[@]} > most)); then
     mapfile -t sources < <(printf '%s\n' "${sources[@]}" | shuf --random-source=.clang-tidy | head -n "$most")
   fi
