@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most files of Holdfast include, in the order of the alphabet. Headers
-// that define objects with constructors (iostream, grpcpp) would run them in
-// every file, so they have no place here.
+// What most files of Holdfast include. gRPC has no place here: its headers
+// define objects with constructors, which every file would run, and link.
 #include <absl/base/thread_annotations.h>
 #include <absl/container/flat_hash_map.h>
 #include <absl/functional/function_ref.h>
