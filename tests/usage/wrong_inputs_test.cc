@@ -126,9 +126,20 @@ class WrongInputsTest : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(certs.Wait(), 0) << certs.output();
   }
 
+  // Makes the folders of all cases while no process of this test starts: a
+  // process inherits the descriptor that a script is written through, and until
+  // it has closed it, the script cannot be executed (ETXTBSY).
+  std::vector<std::string> MakeFolders(size_t cases) const {
+    std::vector<std::string> folders;
+    for (size_t i = 0; i < cases; ++i) {
+      folders.push_back(absl::StrCat(folder_, "/", i));
+      fs::copy(folder_ + "/files", folders.back(), fs::copy_options::recursive);
+    }
+    return folders;
+  }
+
   Answer Run(const Case& test, const std::string& folder,
              const std::vector<uint16_t>& ports) const {
-    fs::copy(folder_ + "/files", folder, fs::copy_options::recursive);
     std::string cluster = ReadText(folder + "/cluster.json");
     // Replaces all ports at once: one chosen port may contain another's
     // placeholder.
@@ -163,6 +174,7 @@ TEST_P(WrongInputsTest, IsAnswered) {
   ASSERT_FALSE(cases.empty());
   const std::vector<uint16_t> ports =
       TakePorts(kLanes * std::size(kPortsOfTheFile));
+  const std::vector<std::string> folders = MakeFolders(cases.size());
 
   std::vector<Answer> answers(cases.size());
   std::atomic<size_t> next{0};
@@ -172,7 +184,7 @@ TEST_P(WrongInputsTest, IsAnswered) {
     lanes.emplace_back([&, own = std::vector<uint16_t>(
                                begin, begin + std::size(kPortsOfTheFile))] {
       for (size_t i = next++; i < cases.size(); i = next++) {
-        answers[i] = Run(cases[i], absl::StrCat(folder_, "/", i), own);
+        answers[i] = Run(cases[i], folders[i], own);
       }
     });
   }
