@@ -523,6 +523,12 @@ std::unique_ptr<Cluster::Pull> StartPull(
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
     std::shared_ptr<GenerationState> generation,
     const std::vector<GlobalStep>& versions, Parameters* into) {
+  absl::Status over;
+  {
+    absl::MutexLock lock(&generation->context->mutex);
+    over = generation->WhyOver();
+  }
+  if (!over.ok()) return std::make_unique<FailedPull>(std::move(over));
   return Start(std::move(generation), Which::kExact, versions, into);
 }
 
