@@ -7,6 +7,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "glog/logging.h"
@@ -65,7 +66,9 @@ std::string FolderOf(const TaskId& task) {
 }
 
 Credentials CredentialsOf(const Identity& identity) {
+  static absl::Mutex mutex(absl::kConstInit);
   static auto* const made = new std::map<std::string, Credentials>;
+  const absl::MutexLock lock(&mutex);
   Credentials& credentials = (*made)[identity.ToUri()];
   if (!credentials.secure()) {
     const auto pair = TheAuthority().Issue(SoundRequest(identity));
