@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -69,12 +70,14 @@ class SmallDisk {
         0)
         << std::strerror(errno);
   }
-  // Takes all the space that is left; Free gives it back.
+  // Takes all the space that is left, while others may take of it; Free gives
+  // it back.
   void Fill() {
-    std::string everything;
-    const auto left = std::filesystem::space(path_).available;
-    everything.resize(left, 'x');
-    WriteText(path_ + "/ballast", everything);
+    std::ofstream ballast(path_ + "/ballast", std::ios::binary);
+    const std::string page(4096, 'x');
+    while (ballast << page << std::flush) {
+    }
+    EXPECT_EQ(errno, ENOSPC);
   }
   void Free() { std::filesystem::remove(path_ + "/ballast"); }
 
