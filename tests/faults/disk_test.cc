@@ -4,6 +4,7 @@
 // that were damaged or moved while no task ran: the job goes on, rolls back, or
 // reports what is wrong; it never has a wrong value.
 
+#include <sched.h>
 #include <sys/mount.h>
 
 #include <cerrno>
@@ -40,13 +41,22 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
+// Makes mounts of this process and its children invisible to others; the end of
+// the last of them undoes what is mounted, also if it crashes.
+bool HasOwnMounts() {
+  static const bool own =
+      unshare(CLONE_NEWNS) == 0 &&
+      mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return own;
+}
+
 // An in-memory file system that is unmounted when the object is destroyed.
 class SmallDisk {
  public:
   SmallDisk(const std::string& path, const std::string& size) : path_(path) {
     std::filesystem::create_directories(path);
-    mounted_ =
-        mount("none", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
+    mounted_ = HasOwnMounts() && mount("none", path.c_str(), "tmpfs", 0,
+                                       ("size=" + size).c_str()) == 0;
   }
   // Mounts the same disk at another path.
   SmallDisk(const std::string& path, const SmallDisk& of) : path_(path) {
