@@ -5,12 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "common/base/random.h"
+#include "worker/backend/cpu/testing/test_matrices.h"
+#include "worker/backend/testing/test_values.h"
 
 namespace holdfast {
 namespace {
@@ -19,33 +20,9 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::unique_ptr<CpuBackend> MakeBackend() {
-  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create({});
-  EXPECT_TRUE(backend.ok()) << backend.status();
-  return *std::move(backend);
-}
-
-// A matrix with its memory.
-struct Values {
-  Values(int64_t rows, int64_t cols, std::vector<float> values)
-      : rows(rows), cols(cols), values(std::move(values)) {}
-  operator Matrix() { return {values.data(), rows, cols}; }
-  operator ConstMatrix() const { return {values.data(), rows, cols}; }
-
-  int64_t rows;
-  int64_t cols;
-  std::vector<float> values;
-};
-
-// Unlike ==, also compares NaNs.
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 TEST(CpuBackendTest, TellsCoreAndThreads) {
   const Backend::Description description = MakeBackend()->Describe();
@@ -200,6 +177,19 @@ TEST(CpuBackendTest, Scales) {
   Values x(2, 2, {1, -3, kInfinity, 0});
   MakeBackend()->Scale(0.5f, x, x);
   EXPECT_THAT(x.values, ElementsAre(0.5f, -1.5f, kInfinity, 0));
+}
+
+TEST(CpuBackendTest, AddsAndCopies) {
+  auto backend = MakeBackend();
+  Values a(1, 3, {1, 2, kNan});
+  const Values b(1, 3, {10, 20, 30});
+  backend->Add(a, b, a);
+  EXPECT_THAT(a.values, ElementsAre(11, 22, IsNan()));
+  Values c = Values::Unset(1, 3);
+  backend->Add(b, b, c);
+  EXPECT_THAT(c.values, ElementsAre(20, 40, 60));
+  backend->Copy(b, c);
+  EXPECT_EQ(c.values, b.values);
 }
 
 TEST(CpuBackendTest, AddsBiasAndSumsRows) {
