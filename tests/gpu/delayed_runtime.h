@@ -19,8 +19,8 @@ namespace holdfast {
 
 // Another runtime whose streams pause at random: before copies, and, on the
 // stream kCompute, at the beginning of any call of StreamBackend that uses the
-// device, such as an operation. If StreamBackend forgets a wait, a pause of the
-// stream that should have been waited for shows it in the results.
+// device, such as an operation. If OrderedStreams forgets a wait, a pause of
+// the stream that should have been waited for shows it in the results.
 //
 // As thread-safe as a DeviceRuntime. Only the thread that makes the object
 // pauses streams, so that the same seed gives the same pauses; another one may

@@ -6,7 +6,7 @@
 // program must give others.
 //
 // On the stand-in this tests the test: its scheduler is random anyway
-// (worker/backend/stream:stream_backend_test).
+// (worker/backend/stream:ordered_streams_test).
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

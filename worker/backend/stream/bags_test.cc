@@ -15,33 +15,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "worker/backend/cpu/cpu_backend.h"
-#include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/stream/testing/host_device.h"
+#include "worker/backend/testing/test_values.h"
 
 namespace holdfast {
 namespace {
 
 using Values = std::vector<float>;
-
-struct HostDevice {
-  explicit HostDevice(HostRuntime::Options options) {
-    options.misuse = &misuse;
-    auto made = std::make_unique<HostRuntime>(options);
-    runtime = made.get();
-    auto math = std::make_unique<HostMath>(runtime, cpu.get());
-    StreamBackend::Options stream_options;
-    stream_options.name = "host:0";
-    backend = std::make_unique<StreamBackend>(std::move(made), std::move(math),
-                                              stream_options);
-  }
-
-  absl::Status misuse;
-  std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
-  // The backend's runtime.
-  HostRuntime* runtime = nullptr;
-  std::unique_ptr<StreamBackend> backend;
-};
 
 // Bags of a random batch; the caller may move their parts.
 struct Batch {
@@ -147,11 +129,6 @@ class Program {
   std::vector<DeviceBuffer> made_;
   std::vector<std::pair<int64_t, int64_t>> shapes_;
 };
-
-bool SameBits(const Values& a, const Values& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 // Runs some batches in turn, in the same memory, and returns how many results
 // differ from the CPU's.
@@ -271,7 +248,7 @@ TEST(BagsTest, PartsInPinnedMemoryAreCopiedFromThere) {
 }
 
 TEST(BagsTest, TakesNoMemoryInTheSteadyState) {
-  HostDevice device({});
+  HostDevice device;
   std::mt19937 random(1);
   const Batch batch(false, &random);
   BagsBuffer staging;
@@ -289,7 +266,7 @@ TEST(BagsTest, PartsOfSeveralPieces) {
   constexpr uint32_t kPiece = 1 << 20;
   for (const uint32_t num_uses : {kPiece - 3, kPiece, kPiece + 7, 2 * kPiece}) {
     SCOPED_TRACE(num_uses);
-    HostDevice device({});
+    HostDevice device;
     std::vector<uint32_t> numbers(num_uses);
     const std::vector<uint32_t> zeros(num_uses);
     for (uint32_t k = 0; k < num_uses; ++k) numbers[k] = k;
@@ -322,7 +299,7 @@ TEST(BagsTest, PartsOfSeveralPieces) {
 }
 
 TEST(BagsTest, BagsWithoutUses) {
-  HostDevice device({});
+  HostDevice device;
   const std::vector<uint32_t> offsets = {0, 0, 0};
   const std::vector<uint32_t> begins = {0};
   Bags bags;

@@ -13,27 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/testing/test_values.h"
 
 namespace holdfast {
 namespace {
 
 constexpr int64_t kSide = 5;
 constexpr int64_t kSize = kSide * kSide;
-
-// Values in [-1, 1), the same in every run.
-std::vector<float> RandomValues(int64_t size, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
-  }
-  return values;
-}
 
 void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
 

@@ -2,59 +2,28 @@
 #ifndef HOLDFAST_WORKER_BACKEND_STREAM_STREAM_BACKEND_H_
 #define HOLDFAST_WORKER_BACKEND_STREAM_STREAM_BACKEND_H_
 
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/pinned_ranges.h"
-#include "worker/backend/stream/block_pool.h"
 #include "worker/backend/stream/device_math.h"
 #include "worker/backend/stream/device_runtime.h"
-#include "worker/backend/stream/device_trace.h"
-#include "worker/backend/stream/timeline.h"
+#include "worker/backend/stream/ordered_streams.h"
 
 namespace holdfast {
 
-// The backend on a device whose streams work while the host continues;
-// DeviceMath does its arithmetic. The backend tracks which stream touches which
-// memory, and derives from that which work must wait for which:
-//
-//   1. An operation waits for the copies into the memory that it reads or
-//      writes, but not for later copies, because each copy is followed by an
-//      event. The operation does not wait for copies out of the memory that it
-//      writes: the caller must not write there until these have arrived
-//      (StartDownload).
-//   2. A copy to the device (Upload) waits for the operations on the memory
-//      that it writes. The copy reads pinned memory. If the values are in other
-//      memory, that is not from AllocateHost or host_memory, the host first
-//      moves them to Block::pinned, once earlier copies to and from the device
-//      no longer use it.
-//   3. A copy to the host (StartDownload) waits for the operations on, and for
-//      the copies into, the memory that it reads.
-//   4. The host waits only for downloads, for losses, for Block::pinned (2),
-//      and in AwaitUploads.
-//   5. A shared matrix (Share) has an event after the operations on it and the
-//      copies into it. A copy from another device (Fetch), on the stream
-//      kCopyIn, waits for the event of the matrix that it reads, and for the
-//      operations on the memory that it writes.
-//
-// Nothing waits for the whole device, except when it is out of memory, and when
-// the backend is destroyed. So gradients are copied to the host during the
-// backward pass, and parameters to the device during the end of the previous
-// step.
+// The backend on a device whose streams work while the host continues:
+// OrderedStreams has the streams and the device's memory, and decides which
+// work waits for which, and when the host waits; DeviceMath does the
+// arithmetic.
 //
 // Thread-compatible, with the exceptions of Backend: Await and ReadLoss use
-// nothing but error_, the runtime, and the events of out_.
+// nothing but OrderedStreams::Await.
 class StreamBackend final : public Backend {
  public:
   struct Options {
@@ -68,30 +37,44 @@ class StreamBackend final : public Backend {
 
   StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
                 std::unique_ptr<DeviceMath> math, Options options);
-  // Waits until no work is under way.
-  ~StreamBackend() override;
 
-  Description Describe() const override { return options_.description; }
+  Description Describe() const override { return description_; }
   bool IsAsynchronous() const override { return true; }
   void SetTracer(Tracer* tracer) override;
 
-  absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override {
+    return streams_.Reserve(size, buffer);
+  }
   bool RoundsActivations() const override { return math_->RoundsActivations(); }
   absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols, bool alone,
                                        DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,
                                      DeviceBuffer* staging) override;
-  absl::StatusOr<HostBuffer> AllocateHost(int64_t size) override;
-  HostMemory* host_memory() override { return host_memory_.get(); }
-  absl::Status AwaitUploads() override;
-  absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
-  absl::StatusOr<bool> HasArrived(const Download& download) override;
-  absl::Status Await(const Download& download) override;
-  absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) override;
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t size) override {
+    return streams_.AllocateHost(size);
+  }
+  HostMemory* host_memory() override { return streams_.host_memory(); }
+  absl::Status AwaitUploads() override { return streams_.AwaitUploads(); }
+  absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override {
+    return streams_.StartDownload(matrix);
+  }
+  absl::StatusOr<bool> HasArrived(const Download& download) override {
+    return streams_.HasArrived(download);
+  }
+  absl::Status Await(const Download& download) override {
+    return streams_.Await(download);
+  }
+  absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) override {
+    return streams_.Share(matrix, shared);
+  }
   absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
-                                    DeviceBuffer* staging) override;
-  void FetchOverHost(const SharedMatrix& shared) override;
+                                    DeviceBuffer* staging) override {
+    return streams_.Fetch(shared, staging);
+  }
+  void FetchOverHost(const SharedMatrix& shared) override {
+    streams_.FetchOverHost(shared);
+  }
 
   absl::Status Custom(absl::Span<const ConstMatrix> touched,
                       CustomOperation operation) override;
@@ -177,94 +160,16 @@ class StreamBackend final : public Backend {
   absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) override;
 
  private:
-  // The matrices that an operation reads and writes.
-  using Touched = std::initializer_list<ConstMatrix>;
-
-  // Must begin each call that uses the device. Binds the thread to the device,
-  // and returns the error of an earlier call, if there was one.
-  absl::Status Enter();
-  // Makes the operation that the caller enqueues next, which touches `touched`,
-  // wait for all that it must wait for.
-  absl::Status Order(Touched touched);
-  // Calls Order and then operation(workspace), which enqueues an operation and
-  // returns a status; its workspace has room for `workspace` values. `name` is
-  // the operation's name in a trace: that of the calling function.
-  template <typename Operation>
-  absl::Status Run(Touched touched, int64_t workspace, Operation operation,
-                   const char* name = __builtin_FUNCTION());
-  // The same for an operation() that needs no workspace.
-  template <typename Operation>
-  absl::Status Run(Touched touched, Operation operation,
-                   const char* name = __builtin_FUNCTION());
-  // Calls operation(), which enqueues work on `stream`. In a trace, the work is
-  // a span named `name`; `bytes` is the size of a copy.
-  template <typename Operation>
-  absl::Status Traced(StreamId stream, const char* name, int64_t bytes,
-                      Operation operation);
   absl::Status Multiply(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         bool add, Matrix c);
-  // Keeps an error for the next call that can return it.
-  void Keep(absl::Status status);
-
-  // Returns the block that contains this address. Errors: INTERNAL if the
-  // address is not in this backend's memory.
-  absl::StatusOr<Block*> BlockOf(const float* value);
-  // Divides the `size` values from `host` on at the ends of pinned ranges, and
-  // returns the number of values in each. Empty if some values are not pinned.
-  std::vector<int64_t> PinnedSizes(const float* host, int64_t size) const;
-  // Values in host memory, and the offset in a buffer to which they are copied,
-  // in values.
-  struct Source {
-    const void* host = nullptr;
-    int64_t size = 0;
-    int64_t offset = 0;
-  };
-  // Reserves `size` values in `buffer` and copies the sources, which are in
-  // ascending order of their offsets, into them. Values between the sources are
-  // undefined.
-  absl::Status CopyIn(absl::Span<const Source> sources, int64_t size,
-                      DeviceBuffer* buffer);
-  // Does the same for one source, at offset 0.
-  absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer) {
-    return CopyIn({{host, size}}, size, buffer);
-  }
-  // Copies `bytes` bytes, a multiple of 4, from the host into memory of the
-  // backend's own, which stays valid for the next operation.
-  absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
-
   absl::StatusOr<LossSums> Loss(const LossFunction& loss, ConstMatrix outputs,
                                 const Targets& targets, Matrix* gradient);
-  absl::Status AwaitStreams();
-  // Passes the spans of the work that the device has done to the tracer, if
-  // there is one.
-  absl::Status CollectTrace();
 
-  const Options options_;
+  const Description description_;
   const std::unique_ptr<DeviceRuntime> runtime_;
   const std::unique_ptr<DeviceMath> math_;
-  Timeline compute_;
-  Timeline in_;
-  Timeline out_;
-  BlockPool pool_;
-  // Null without a tracer.
-  std::unique_ptr<DeviceTrace> trace_;
-  // The ranges from AllocateHost and host_memory(), and those of the other
-  // backends that share this object.
-  const std::shared_ptr<PinnedRanges> pinned_;
-  const std::unique_ptr<HostMemory> host_memory_;
-  absl::Mutex mutex_;
-  // The first error, after which the device's state is unknown. OK: there was
-  // none.
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // The devices from which Fetch copies over host memory.
-  std::set<int> over_host_;
-
-  DeviceBuffer workspace_;
+  OrderedStreams streams_;
   DeviceBuffer loss_sums_;
-  // Memory for labels and positions (CopySmall), used in turn, so that the host
-  // seldom waits for the previous copy.
-  std::array<DeviceBuffer, 8> small_;
-  size_t next_small_ = 0;
 };
 
 }  // namespace holdfast
