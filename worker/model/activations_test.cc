@@ -14,10 +14,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/random.h"
 #include "common/tensor/shape.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/halves.h"
+#include "worker/backend/testing/test_values.h"
 #include "worker/model/sequential.h"
 
 namespace holdfast {
@@ -26,16 +26,6 @@ namespace {
 using Tensors = std::vector<std::vector<float>>;
 
 constexpr int64_t kExamples = 3;
-
-// Values in [-scale, scale), the same in every run.
-std::vector<float> RandomValues(int64_t size, float scale, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = scale * (static_cast<float>(bits >> 8) / (1 << 23) - 1);
-  }
-  return values;
-}
 
 class ActivationsTest : public ::testing::Test {
  protected:
@@ -56,12 +46,12 @@ class ActivationsTest : public ::testing::Test {
     EXPECT_TRUE(model.ok()) << model.status();
     parameters_.clear();
     for (const proto::Variable& variable : (*model)->Variables()) {
-      parameters_.push_back(RandomValues(*NumElements(variable.shape()), 0.5f,
-                                         100 + parameters_.size()));
+      parameters_.push_back(RandomValues(*NumElements(variable.shape()),
+                                         100 + parameters_.size(), 0.5f));
       if (!absl::StrContains(variable.name(), "variance")) continue;
       for (float& value : parameters_.back()) value = std::abs(value) + 0.1f;
     }
-    inputs_ = RandomValues(kExamples * *NumElements(shape), 1.0f, 7);
+    inputs_ = RandomValues(kExamples * *NumElements(shape), 7);
     return *std::move(model);
   }
 

@@ -18,7 +18,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
-#include "common/base/random.h"
 #include "common/tensor/norm.h"
 #include "common/trace/testing/trace_testing.h"
 #include "common/trace/trace.h"
@@ -26,6 +25,7 @@
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/testing/test_values.h"
 #include "worker/model/network_model.h"
 
 namespace holdfast {
@@ -38,16 +38,6 @@ using Tensors = std::vector<std::vector<float>>;
 
 // Only a broken test waits for so long.
 constexpr absl::Duration kLimit = absl::Minutes(1);
-
-// Values in [-1, 1), the same in every run.
-std::vector<float> RandomValues(int64_t size, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
-  }
-  return values;
-}
 
 // A StreamBackend on the fake device.
 struct Device {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/base/random.h"
 #include "common/tensor/shape.h"
 #include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/testing/test_values.h"
 #include "worker/model/gradient_check.h"
 #include "worker/model/sequential.h"
 
@@ -25,16 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Tensors = std::vector<std::vector<float>>;
-
-// Values in [-scale, scale), the same in every run.
-std::vector<float> RandomValues(int64_t size, float scale, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = scale * (static_cast<float>(bits >> 8) / (1 << 23) - 1);
-  }
-  return values;
-}
 
 class ImagesTest : public ::testing::Test {
  protected:
@@ -124,12 +114,12 @@ class ImagesTest : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.status();
     Tensors parameters;
     for (const proto::Variable& variable : (*model)->Variables()) {
-      parameters.push_back(RandomValues(*NumElements(variable.shape()), 0.5f,
-                                        100 + parameters.size()));
+      parameters.push_back(RandomValues(*NumElements(variable.shape()),
+                                        100 + parameters.size(), 0.5f));
     }
     for (const int64_t examples : {1, 3}) {
       const std::vector<float> inputs =
-          RandomValues(examples * *NumElements(shape), 1.0f, 7);
+          RandomValues(examples * *NumElements(shape), 7);
       const std::vector<int32_t> labels = {1, 0, 2};
       const std::vector<int64_t> positions = {10, 11, 12};
       Batch batch = {inputs, absl::MakeConstSpan(labels).first(examples)};
@@ -464,7 +454,7 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
                "layers { residual { | " + pixel + "layers { tanh {} } } }",
        }) {
     SCOPED_TRACE(layers);
-    const std::vector<float> inputs = RandomValues(3 * 4 * 3 * 2, 1.0f, 7);
+    const std::vector<float> inputs = RandomValues(3 * 4 * 3 * 2, 7);
     const std::vector<int32_t> labels = {1, 0, 2};
     const auto gradients_with = [&](const std::string& between) {
       const auto model =
@@ -474,8 +464,8 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
       EXPECT_TRUE(model.ok()) << model.status();
       Tensors parameters;
       for (const proto::Variable& variable : (*model)->Variables()) {
-        parameters.push_back(RandomValues(*NumElements(variable.shape()), 0.5f,
-                                          100 + parameters.size()));
+        parameters.push_back(RandomValues(*NumElements(variable.shape()),
+                                          100 + parameters.size(), 0.5f));
       }
       const std::vector<absl::Span<const float>> spans(parameters.begin(),
                                                        parameters.end());

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/testing/test_values.h"
 #include "worker/model/registry.h"
 #include "worker/model/replicated.h"
 
@@ -51,15 +51,6 @@ constexpr char kModel[] = R"pb(
 constexpr size_t kVariables = 8;
 constexpr int64_t kInputs = 3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> RandomValues(int64_t size, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
-  }
-  return values;
-}
 
 // Parameters that arrive when they are awaited, in memory that is allocated
 // then.

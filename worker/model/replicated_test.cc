@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -15,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/random.h"
 #include "common/tensor/norm.h"
 #include "common/trace/testing/trace_testing.h"
 #include "common/trace/trace.h"
@@ -23,6 +21,7 @@
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/testing/test_values.h"
 
 namespace holdfast {
 namespace {
@@ -30,22 +29,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// Values in [-1, 1), the same in every run.
-std::vector<float> RandomValues(int64_t size, uint32_t key) {
-  std::vector<float> values(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
-    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
-  }
-  return values;
-}
-
-// Unlike ==, also compares NaNs.
-bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 // Has everything that makes replicas differ: moving averages, dropout by
 // position.
