@@ -4,118 +4,31 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/data/example_source.h"
+#include "common/job/example_order.h"
+#include "common/job/ids.h"
+#include "worker/input/image_augmenter.h"
+#include "worker/input/testing/batch_pipeline_testing.h"
 
 namespace holdfast {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Example i is (i) with the label i. Tests can hold reads, release them, and
-// make them fail.
-class Puppet final : public ExampleSource {
- public:
-  explicit Puppet(int64_t num_examples) : num_examples_(num_examples) {}
-
-  int64_t num_examples() const override { return num_examples_; }
-  const ExampleSpec& spec() const override { return spec_; }
-  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
-    absl::MutexLock lock(&mutex_);
-    ++waiting_;
-    mutex_.Await(absl::Condition(&open_));
-    --waiting_;
-    ++reads_;
-    last_read_ = index;
-    if (index == bad_index_) return absl::DataLossError("bad sector");
-    to.input[0] = index;
-    *to.label = index;
-    return absl::OkStatus();
-  }
-
-  // Holds all reads from now on.
-  void Close() {
-    absl::MutexLock lock(&mutex_);
-    open_ = false;
-  }
-  void Open() {
-    absl::MutexLock lock(&mutex_);
-    open_ = true;
-  }
-  void Fail(int64_t index) {
-    absl::MutexLock lock(&mutex_);
-    bad_index_ = index;
-  }
-  void AwaitReads(int64_t reads) const {
-    absl::MutexLock lock(&mutex_);
-    const auto done = [this, reads] { return reads_ >= reads; };
-    mutex_.Await(absl::Condition(&done));
-  }
-  // Waits until that many threads are held in Read().
-  void AwaitHeld(int threads) const {
-    absl::MutexLock lock(&mutex_);
-    const auto held = [this, threads] { return waiting_ == threads; };
-    mutex_.Await(absl::Condition(&held));
-  }
-  int64_t reads() const {
-    absl::MutexLock lock(&mutex_);
-    return reads_;
-  }
-  int64_t last_read() const {
-    absl::MutexLock lock(&mutex_);
-    return last_read_;
-  }
-
- private:
-  const int64_t num_examples_;
-  const ExampleSpec spec_ = {{1}};
-  mutable absl::Mutex mutex_;
-  bool open_ = true;
-  int64_t bad_index_ = -1;
-  mutable int64_t reads_ = 0;
-  mutable int64_t last_read_ = -1;
-  mutable int waiting_ = 0;
-};
-
-std::unique_ptr<BatchPipeline> Start(const ExampleSource& source,
-                                     BatchPipeline::Options options) {
-  auto pipeline = BatchPipeline::Start(&source, std::move(options));
-  EXPECT_TRUE(pipeline.ok()) << pipeline.status();
-  return *std::move(pipeline);
-}
-
-// The labels of the batch, which are the examples' indices.
-std::vector<int32_t> LabelsOf(const absl::StatusOr<Batch>& batch) {
-  EXPECT_TRUE(batch.ok()) << batch.status();
-  if (!batch.ok()) return {};
-  EXPECT_EQ(std::vector<float>(batch->labels.begin(), batch->labels.end()),
-            batch->inputs);
-  EXPECT_EQ(batch->positions.size(), batch->labels.size());
-  return {batch->labels.begin(), batch->labels.end()};
-}
-
-std::vector<int32_t> Take(BatchPipeline* pipeline, uint64_t step,
-                          int64_t seat) {
-  return LabelsOf(
-      pipeline->Next(GlobalStep(step), seat, absl::InfiniteFuture()));
-}
-
-std::vector<int32_t> TakeTicket(BatchPipeline* pipeline, uint64_t ticket) {
-  return LabelsOf(pipeline->NextTicket(ticket, absl::InfiniteFuture()));
-}
-
-// The examples at [begin, begin + size) of the stream.
-std::vector<int32_t> Expected(const ExampleOrder& order, int64_t begin,
-                              int64_t size) {
-  std::vector<int32_t> examples;
-  for (int64_t i = 0; i < size; ++i) examples.push_back(order.At(begin + i));
-  return examples;
-}
-
 TEST(BatchPipelineTest, GivesTheBatchesOfItsSeats) {
-  const Puppet source(50);
+  const PuppetSource source(50);
   const ExampleOrder order(9, 50);
   for (int threads : {1, 3}) {
     for (int prefetch : {1, 2, 5}) {
@@ -139,7 +52,7 @@ TEST(BatchPipelineTest, GivesTheBatchesOfItsSeats) {
 
 // The examples of a step do not depend on how many workers share it.
 TEST(BatchPipelineTest, TwoWorkersSeeWhatOneSees) {
-  const Puppet source(101);
+  const PuppetSource source(101);
   BatchPipeline::Options options;
   options.batch_size = 10;
   options.seats_per_step = 2;
@@ -160,7 +73,7 @@ TEST(BatchPipelineTest, TwoWorkersSeeWhatOneSees) {
 }
 
 TEST(BatchPipelineTest, ShufflesAsItIsTold) {
-  const Puppet source(100);
+  const PuppetSource source(100);
   for (const Shuffle& shuffle :
        {Shuffle{Shuffle::Kind::kBlocks, 30}, Shuffle{Shuffle::Kind::kNone}}) {
     BatchPipeline::Options options;
@@ -176,7 +89,7 @@ TEST(BatchPipelineTest, ShufflesAsItIsTold) {
 }
 
 TEST(BatchPipelineTest, BatchMayBeLargerThanTheData) {
-  const Puppet source(3);
+  const PuppetSource source(3);
   BatchPipeline::Options options;
   options.batch_size = 10;
   auto pipeline = Start(source, options);
@@ -188,7 +101,7 @@ TEST(BatchPipelineTest, BatchMayBeLargerThanTheData) {
 // 10 examples in batches of 4, two to a step: an epoch is two steps, in seats
 // of 4, 4, 2 and 0.
 TEST(BatchPipelineTest, ShortAndEmptySeats) {
-  const Puppet source(10);
+  const PuppetSource source(10);
   const ExampleOrder order(3, 10);
   for (const std::vector<int64_t>& seats :
        {std::vector<int64_t>{0, 1}, {0}, {1}}) {
@@ -213,7 +126,7 @@ TEST(BatchPipelineTest, ShortAndEmptySeats) {
 }
 
 TEST(BatchPipelineTest, TellsThePlacesOfTheExamples) {
-  const Puppet source(10);
+  const PuppetSource source(10);
   BatchPipeline::Options options;
   options.batch_size = 4;
   options.seats_per_step = 2;
@@ -238,7 +151,7 @@ TEST(BatchPipelineTest, TellsThePlacesOfTheExamples) {
 }
 
 TEST(BatchPipelineTest, MakesNoMoreThanItMay) {
-  const Puppet source(1000);
+  const PuppetSource source(1000);
   BatchPipeline::Options options;
   options.batch_size = 10;
   options.prefetch = 3;
@@ -255,7 +168,7 @@ TEST(BatchPipelineTest, MakesNoMoreThanItMay) {
 }
 
 TEST(BatchPipelineTest, MemoryStaysUntilTheNextCall) {
-  const Puppet source(1000);
+  const PuppetSource source(1000);
   BatchPipeline::Options options;
   options.batch_size = 4;
   options.prefetch = 1;
@@ -269,7 +182,7 @@ TEST(BatchPipelineTest, MemoryStaysUntilTheNextCall) {
 }
 
 TEST(BatchPipelineTest, LeavesOutWhatIsNotWanted) {
-  const Puppet source(1000);
+  const PuppetSource source(1000);
   BatchPipeline::Options options;
   options.batch_size = 2;
   options.prefetch = 3;
@@ -288,7 +201,7 @@ TEST(BatchPipelineTest, LeavesOutWhatIsNotWanted) {
 }
 
 TEST(BatchPipelineTest, LeavesOutWhatIsInTheMaking) {
-  Puppet source(1000);
+  PuppetSource source(1000);
   source.Close();
   BatchPipeline::Options options;
   options.prefetch = 2;
@@ -305,7 +218,7 @@ TEST(BatchPipelineTest, LeavesOutWhatIsInTheMaking) {
 }
 
 TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
-  const Puppet source(10);
+  const PuppetSource source(10);
   BatchPipeline::Options options;
   options.seats_per_step = 3;
   options.seats = {0, 2};
@@ -329,7 +242,7 @@ TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
 }
 
 TEST(BatchPipelineTest, RestartGoesToAnyStep) {
-  const Puppet source(1000);
+  const PuppetSource source(1000);
   const ExampleOrder order(0, 1000);
   for (const int threads : {1, 2}) {
     BatchPipeline::Options options;
@@ -355,7 +268,7 @@ TEST(BatchPipelineTest, RestartGoesToAnyStep) {
 // There is room for two batches of one example: 0 and 1, then 1000000 and
 // 1000001.
 TEST(BatchPipelineTest, RestartMakesNothingBefore) {
-  const Puppet source(2000000);
+  const PuppetSource source(2000000);
   const ExampleOrder order(0, 2000000);
   BatchPipeline::Options options;
   options.prefetch = 1;
@@ -374,7 +287,7 @@ TEST(BatchPipelineTest, RestartMakesNothingBefore) {
 }
 
 TEST(BatchPipelineTest, RestartLeavesWhatIsInTheMaking) {
-  Puppet source(1000);
+  PuppetSource source(1000);
   source.Close();
   BatchPipeline::Options options;
   options.prefetch = 2;
@@ -390,7 +303,7 @@ TEST(BatchPipelineTest, RestartLeavesWhatIsInTheMaking) {
 }
 
 TEST(BatchPipelineTest, DeadlineNamesTheBatch) {
-  Puppet source(10);
+  PuppetSource source(10);
   source.Close();
   auto pipeline = Start(source, {});
   const absl::Status status =
@@ -402,7 +315,7 @@ TEST(BatchPipelineTest, DeadlineNamesTheBatch) {
 }
 
 TEST(BatchPipelineTest, PassesErrorsOn) {
-  Puppet source(100);
+  PuppetSource source(100);
   const ExampleOrder order(0, 100);
   // In the batch of step 3.
   source.Fail(order.At(3 * 5 + 2));
@@ -420,7 +333,7 @@ TEST(BatchPipelineTest, PassesErrorsOn) {
 }
 
 TEST(BatchPipelineTest, SaysWhenTheStreamIsAtItsEnd) {
-  const Puppet source(10);
+  const PuppetSource source(10);
   BatchPipeline::Options options;
   options.batch_size = 1000;
   auto pipeline = Start(source, options);
@@ -433,7 +346,7 @@ TEST(BatchPipelineTest, SaysWhenTheStreamIsAtItsEnd) {
 }
 
 TEST(BatchPipelineTest, StopEndsAWait) {
-  Puppet source(10);
+  PuppetSource source(10);
   source.Close();
   auto pipeline = Start(source, {});
   std::thread stopper([&] {
@@ -452,308 +365,13 @@ TEST(BatchPipelineTest, StopEndsAWait) {
 
 TEST(BatchPipelineTest, EndsWhileBatchesAreMade) {
   for (int i = 0; i < 50; ++i) {
-    const Puppet source(10);
+    const PuppetSource source(10);
     BatchPipeline::Options options;
     options.threads = 3;
     options.prefetch = 3;
     auto pipeline = Start(source, options);
     if (i % 2 == 0) Take(pipeline.get(), 0, 0);
   }
-}
-
-// 100 examples by ticket, in batches of 5.
-class TicketPipelineTest : public ::testing::Test {
- protected:
-  TicketPipelineTest() {
-    options_.batch_size = 5;
-    options_.by_ticket = true;
-  }
-
-  void Start(int prefetch, int threads) {
-    options_.prefetch = prefetch;
-    options_.threads = threads;
-    pipeline_ = holdfast::Start(source_, options_);
-  }
-
-  absl::Status Prepare(uint64_t ticket) { return pipeline_->Prepare(ticket); }
-  // Returns what NextTicket returns at once, which is an error if the batch is
-  // not made yet.
-  absl::StatusCode Ask(uint64_t ticket) {
-    return pipeline_->NextTicket(ticket, absl::InfinitePast()).status().code();
-  }
-  std::vector<int32_t> Take(uint64_t ticket) {
-    return TakeTicket(pipeline_.get(), ticket);
-  }
-  std::vector<int32_t> Expected(uint64_t ticket) const {
-    return holdfast::Expected(order_, ticket * 5, 5);
-  }
-
-  Puppet source_{100};
-  const ExampleOrder order_{0, 100};
-  BatchPipeline::Options options_;
-  std::unique_ptr<BatchPipeline> pipeline_;
-};
-
-constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr absl::StatusCode kLate = absl::StatusCode::kDeadlineExceeded;
-
-TEST_F(TicketPipelineTest, GivesTheBatchesInAnyOrder) {
-  for (const int threads : {1, 3}) {
-    for (const int prefetch : {2, 3, 5}) {
-      Start(prefetch, threads);
-      // The batch asked for was always prepared after another one.
-      EXPECT_TRUE(Prepare(7).ok());
-      for (const uint64_t ticket : {3, 1000, 0, 12, 13, 4}) {
-        EXPECT_TRUE(Prepare(ticket).ok());
-        EXPECT_EQ(Take(ticket), Expected(ticket));
-      }
-      EXPECT_EQ(Take(7), Expected(7));
-    }
-  }
-}
-
-TEST_F(TicketPipelineTest, GivesWhatWasNotPrepared) {
-  Start(/*prefetch=*/1, /*threads=*/1);
-  EXPECT_EQ(Take(3), Expected(3));
-  // The same again.
-  EXPECT_EQ(Take(3), Expected(3));
-  EXPECT_TRUE(Prepare(3).ok());
-  // Beside one that keeps its place.
-  EXPECT_EQ(Take(5), Expected(5));
-  EXPECT_EQ(Take(6), Expected(6));
-  EXPECT_EQ(Take(3), Expected(3));
-  source_.AwaitReads(5 * 5);
-  pipeline_.reset();
-  EXPECT_EQ(source_.reads(), 5 * 5);
-}
-
-// 100 examples in batches of 30: each epoch's last has 10.
-TEST_F(TicketPipelineTest, ShortLastBatches) {
-  options_.batch_size = 30;
-  options_.short_last_batch = true;
-  Start(/*prefetch=*/4, /*threads=*/2);
-  std::vector<int32_t> all(100);
-  std::iota(all.begin(), all.end(), 0);
-  for (const uint64_t epoch : {0, 1, 7}) {
-    std::vector<int32_t> seen;
-    for (const uint64_t i : {2, 3, 0, 1}) {
-      const std::vector<int32_t> batch = Take(epoch * 4 + i);
-      EXPECT_EQ(batch, holdfast::Expected(order_, epoch * 100 + i * 30,
-                                          i == 3 ? 10 : 30));
-      seen.insert(seen.end(), batch.begin(), batch.end());
-    }
-    std::sort(seen.begin(), seen.end());
-    EXPECT_EQ(seen, all);
-  }
-}
-
-TEST_F(TicketPipelineTest, PreparesNoMoreThanItMay) {
-  source_.Close();
-  Start(/*prefetch=*/2, /*threads=*/1);
-  EXPECT_TRUE(Prepare(10).ok());
-  EXPECT_TRUE(Prepare(11).ok());
-  EXPECT_EQ(Prepare(12), absl::ResourceExhaustedError(
-                             "cannot prepare the batch of ticket 12: 2 are "
-                             "prepared already"));
-  // A prepared batch may be prepared again, whether it is begun or not.
-  source_.AwaitHeld(1);
-  EXPECT_TRUE(Prepare(10).ok());
-  EXPECT_TRUE(Prepare(11).ok());
-  source_.Open();
-  source_.AwaitReads(2 * 5);
-  EXPECT_EQ(Prepare(12).code(), kExhausted);
-  // The batch that is handed out does not count.
-  EXPECT_EQ(Take(11), Expected(11));
-  EXPECT_TRUE(Prepare(12).ok());
-  EXPECT_EQ(Prepare(13).code(), kExhausted);
-  source_.AwaitReads(3 * 5);
-  pipeline_.reset();
-  EXPECT_EQ(source_.reads(), 3 * 5);
-}
-
-TEST_F(TicketPipelineTest, MemoryStaysUntilTheNextCall) {
-  Start(/*prefetch=*/1, /*threads=*/1);
-  const auto batch = pipeline_->NextTicket(4, absl::InfiniteFuture());
-  ASSERT_TRUE(batch.ok());
-  EXPECT_TRUE(Prepare(5).ok());
-  source_.AwaitReads(2 * 5);
-  pipeline_->Drop(5);
-  EXPECT_TRUE(Prepare(6).ok());
-  // A batch that was handed out is not dropped.
-  pipeline_->Drop(4);
-  source_.AwaitReads(3 * 5);
-  EXPECT_EQ(batch->labels, absl::MakeConstSpan(Expected(4)));
-}
-
-TEST_F(TicketPipelineTest, DropsWhatIsQueuedOrMade) {
-  source_.Close();
-  Start(/*prefetch=*/3, /*threads=*/1);
-  for (const uint64_t ticket : {1, 2, 3}) EXPECT_TRUE(Prepare(ticket).ok());
-  source_.AwaitHeld(1);
-  pipeline_->Drop(2);
-  pipeline_->Drop(2);
-  EXPECT_TRUE(Prepare(4).ok());
-  EXPECT_EQ(Prepare(5).code(), kExhausted);
-  source_.Open();
-  source_.AwaitReads(3 * 5);
-  pipeline_->Drop(3);
-  EXPECT_TRUE(Prepare(5).ok());
-  EXPECT_EQ(Prepare(6).code(), kExhausted);
-  for (const uint64_t ticket : {5, 1, 4}) {
-    EXPECT_EQ(Take(ticket), Expected(ticket));
-  }
-  pipeline_.reset();
-  // Ticket 2 was never made.
-  EXPECT_EQ(source_.reads(), 4 * 5);
-}
-
-TEST_F(TicketPipelineTest, DropsWhatIsInTheMaking) {
-  source_.Close();
-  Start(/*prefetch=*/2, /*threads=*/2);
-  EXPECT_TRUE(Prepare(1).ok());
-  EXPECT_TRUE(Prepare(2).ok());
-  source_.AwaitHeld(2);
-  pipeline_->Drop(1);
-  pipeline_->Drop(2);
-  // It is begun again: an unwanted batch stays unwanted.
-  EXPECT_TRUE(Prepare(1).ok());
-  EXPECT_TRUE(Prepare(3).ok());
-  EXPECT_EQ(Prepare(4).code(), kExhausted);
-  source_.Open();
-  EXPECT_EQ(Take(3), Expected(3));
-  EXPECT_EQ(Take(1), Expected(1));
-  pipeline_.reset();
-  EXPECT_EQ(source_.reads(), 4 * 5);
-}
-
-TEST_F(TicketPipelineTest, RestartDropsAll) {
-  Start(/*prefetch=*/2, /*threads=*/1);
-  for (const uint64_t ticket : {7, 8}) EXPECT_TRUE(Prepare(ticket).ok());
-  pipeline_->Restart();
-  for (const uint64_t ticket : {8, 9}) EXPECT_TRUE(Prepare(ticket).ok());
-  for (const uint64_t ticket : {9, 8, 7}) {
-    EXPECT_EQ(Take(ticket), Expected(ticket));
-  }
-}
-
-TEST_F(TicketPipelineTest, WhatIsWaitedForIsMadeFirst) {
-  source_.Close();
-  Start(/*prefetch=*/3, /*threads=*/1);
-  for (const uint64_t ticket : {1, 2, 3}) EXPECT_TRUE(Prepare(ticket).ok());
-  source_.AwaitHeld(1);
-  EXPECT_EQ(Ask(3), kLate);
-  EXPECT_EQ(Ask(9), kLate);
-  source_.Open();
-  // 1 was begun; then follow 9, 3 and 2.
-  source_.AwaitReads(4 * 5);
-  EXPECT_EQ(source_.last_read(), Expected(2).back());
-  for (const uint64_t ticket : {2, 3, 9, 1}) {
-    EXPECT_EQ(Take(ticket), Expected(ticket));
-  }
-  EXPECT_EQ(source_.reads(), 4 * 5);
-}
-
-TEST_F(TicketPipelineTest, KeepsWhatWasAskedForInVain) {
-  source_.Close();
-  Start(/*prefetch=*/1, /*threads=*/1);
-  EXPECT_EQ(pipeline_->NextTicket(1, absl::InfinitePast()).status(),
-            absl::DeadlineExceededError(
-                "timed out waiting for the batch of ticket 1 to "
-                "be read by the input threads"));
-  EXPECT_EQ(Prepare(2).code(), kExhausted);
-  EXPECT_EQ(Ask(2), kLate);
-  EXPECT_EQ(pipeline_->NextTicket(3, absl::InfiniteFuture()).status(),
-            absl::ResourceExhaustedError(
-                "no room for the batch of ticket 3: 2 are prepared already, "
-                "and must be taken or dropped first"));
-  EXPECT_EQ(Ask(2), kLate);
-  pipeline_->Drop(1);
-  EXPECT_EQ(Ask(3), kLate);
-  source_.Open();
-  EXPECT_EQ(Take(2), Expected(2));
-  EXPECT_EQ(Take(3), Expected(3));
-  EXPECT_EQ(Take(1), Expected(1));
-}
-
-TEST_F(TicketPipelineTest, PreparesWhileAnotherIsWaitedFor) {
-  source_.Close();
-  Start(/*prefetch=*/2, /*threads=*/1);
-  std::thread other([this] {
-    source_.AwaitHeld(1);
-    EXPECT_TRUE(Prepare(8).ok());
-    source_.Open();
-  });
-  EXPECT_EQ(Take(7), Expected(7));
-  other.join();
-  source_.AwaitReads(2 * 5);
-  EXPECT_EQ(Take(8), Expected(8));
-  EXPECT_EQ(source_.reads(), 2 * 5);
-}
-
-TEST_F(TicketPipelineTest, PassesErrorsOn) {
-  source_.Fail(order_.At(3 * 5 + 2));
-  Start(/*prefetch=*/1, /*threads=*/1);
-  EXPECT_TRUE(Prepare(3).ok());
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    EXPECT_EQ(pipeline_->NextTicket(3, absl::InfiniteFuture()).status(),
-              absl::DataLossError("cannot make the batch of ticket 3: bad "
-                                  "sector"));
-  }
-  // The failed batch's slot is used for other batches.
-  EXPECT_TRUE(Prepare(4).ok());
-  EXPECT_EQ(Take(5), Expected(5));
-  EXPECT_EQ(Take(4), Expected(4));
-  source_.Fail(-1);
-  EXPECT_EQ(Take(3), Expected(3));
-}
-
-TEST_F(TicketPipelineTest, SaysWhenTheStreamIsAtItsEnd) {
-  Start(/*prefetch=*/1, /*threads=*/1);
-  const uint64_t end = std::numeric_limits<int64_t>::max() / 5;
-  EXPECT_TRUE(Prepare(end).ok());
-  EXPECT_EQ(Take(end - 1), Expected(end - 1));
-  EXPECT_EQ(pipeline_->NextTicket(end, absl::InfiniteFuture()).status().code(),
-            absl::StatusCode::kOutOfRange);
-}
-
-TEST_F(TicketPipelineTest, StopEndsAWait) {
-  source_.Close();
-  Start(/*prefetch=*/2, /*threads=*/1);
-  EXPECT_TRUE(Prepare(0).ok());
-  std::thread stopper([this] {
-    source_.AwaitHeld(1);
-    pipeline_->Stop();
-  });
-  const absl::Status status =
-      pipeline_->NextTicket(1, absl::InfiniteFuture()).status();
-  EXPECT_EQ(status,
-            absl::CancelledError("the batch pipeline was stopped before "
-                                 "the batch of ticket 1 was taken"));
-  stopper.join();
-  source_.Open();
-  EXPECT_EQ(Ask(0), absl::StatusCode::kCancelled);
-}
-
-TEST_F(TicketPipelineTest, EndsWhileBatchesAreMade) {
-  for (int i = 0; i < 50; ++i) {
-    Start(/*prefetch=*/3, /*threads=*/3);
-    for (const uint64_t ticket : {0, 1, 2}) EXPECT_TRUE(Prepare(ticket).ok());
-    if (i % 2 == 0) Take(1);
-  }
-}
-
-TEST_F(TicketPipelineTest, OneAssignmentOnly) {
-  Start(/*prefetch=*/1, /*threads=*/1);
-  EXPECT_EQ(pipeline_->Next(GlobalStep(0), 0, absl::InfiniteFuture()).status(),
-            absl::FailedPreconditionError("a batch by step was asked for; this "
-                                          "pipeline makes batches by ticket"));
-  EXPECT_EQ(source_.reads(), 0);
-  options_.by_ticket = false;
-  Start(/*prefetch=*/1, /*threads=*/1);
-  const absl::Status by_step = absl::FailedPreconditionError(
-      "a batch by ticket was asked for; this pipeline makes batches by step");
-  EXPECT_EQ(pipeline_->NextTicket(0, absl::InfiniteFuture()).status(), by_step);
-  EXPECT_EQ(Prepare(0), by_step);
 }
 
 // Example i is an image of 2 x 3 pixels, 10 i to 10 i + 5, with the label i.
@@ -851,7 +469,7 @@ TEST(BatchPipelineTest, BringsTargetsAndWeights) {
 }
 
 TEST(BatchPipelineTest, TellsTheNextBatchWhereItIsMade) {
-  Puppet source(50);
+  PuppetSource source(50);
   const ExampleOrder order(9, 50);
   BatchPipeline::Options options;
   options.batch_size = 4;
@@ -877,7 +495,7 @@ TEST(BatchPipelineTest, TellsTheNextBatchWhereItIsMade) {
 }
 
 TEST(BatchPipelineTest, TellsNoNextBatchThatFailed) {
-  Puppet source(50);
+  PuppetSource source(50);
   const ExampleOrder order(9, 50);
   source.Fail(order.At(5));
   BatchPipeline::Options options;
@@ -893,7 +511,7 @@ TEST(BatchPipelineTest, TellsNoNextBatchThatFailed) {
 }
 
 TEST(BatchPipelineTest, TakesTheMemoryThatItIsGiven) {
-  const Puppet source(50);
+  const PuppetSource source(50);
   std::vector<const float*> given;
   int returned = 0;
   BatchPipeline::Options options;
@@ -927,7 +545,7 @@ TEST(BatchPipelineTest, TakesTheMemoryThatItIsGiven) {
 }
 
 TEST(BatchPipelineTest, RefusesBadOptions) {
-  const Puppet source(10);
+  const PuppetSource source(10);
   const auto code = [&](auto&& change) {
     BatchPipeline::Options options;
     options.seats_per_step = 4;
