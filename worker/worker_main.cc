@@ -5,15 +5,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -32,9 +29,7 @@
 #include "client/phase_meter.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/data/data_cache.h"
 #include "common/data/dataset.h"
-#include "common/data/typed_array.h"
 #include "common/job/cluster_spec.h"
 #include "common/job/job_file.h"
 #include "common/job/job_phase.h"
@@ -42,9 +37,7 @@
 #include "common/process/daemon.h"
 #include "common/process/flags.h"
 #include "common/process/host_memory.h"
-#include "common/process/http_server.h"
 #include "common/process/json_log.h"
-#include "common/process/machine_limits.h"
 #include "common/process/version.h"
 #include "common/process/watchdog.h"
 #include "common/rpc/timeouts.h"
@@ -54,54 +47,20 @@
 #include "worker/backend/cpu/blas_core.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
-#include "worker/backend/pinned_ranges.h"
-#include "worker/backend/proof.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/hooked_source.h"
-#include "worker/input/image_augmenter.h"
 #include "worker/job_data.h"
 #include "worker/job_resolution.h"
 #include "worker/leaver.h"
-#include "worker/model/replicated.h"
 #include "worker/offline/evaluator_task.h"
 #include "worker/offline/offline.h"
-#include "worker/precision.h"
-#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/result.h"
-#include "worker/trainer/scores.h"
 #include "worker/trainer/trainer.h"
+#include "worker/worker_config.h"
 #include "worker/worker_http.h"
+#include "worker/workshop.h"
 
-ABSL_FLAG(std::string, job, "", "Path of the job file (textproto). Required.");
-ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
-          "Seed of initial values and of the order of examples. Default: the "
-          "job file's. Must be the same for all workers.");
-ABSL_FLAG(int, intra_op_threads, 1,
-          "Threads within an operation of the model. A different number "
-          "gives results that differ in the last bits.");
-ABSL_FLAG(
-    std::string, device, "auto",
-    "Where the model is computed: cpu; cuda:N (the GPU with this number, from "
-    "0); cuda:N,M (a replica of the model on each GPU; every batch is divided "
-    "among them); or auto: the first GPU, or the CPU if no GPU can be used.");
-ABSL_FLAG(bool, tf32, false,
-          "Let matrix products on GPUs round their factors to TensorFloat-32: "
-          "several times as fast, with 10 bits of mantissa instead of 23.");
-ABSL_FLAG(int, input_threads, 0,
-          "Threads that make batches, and parse CSV when the worker starts, 1 "
-          "to 1024. 0: one per core of the machine (or container) beyond "
-          "--intra_op_threads, 1 to 4.");
-ABSL_FLAG(
-    std::string, data_cache_dir, "",
-    "Folder for parsed CSV rows and unpacked compressed files: written by one "
-    "worker of the host, mapped by all, reused after a restart. For data "
-    "larger than memory. Default: everything is kept in memory.");
-ABSL_FLAG(
-    std::string, result_file, "",
-    "File to which the chief writes the result of a finished job, as JSON; "
-    "another worker writes it if the chief was lost. Default: the result is "
-    "only logged.");
 ABSL_FLAG(
     std::string, trace, "",
     "File to which this worker writes a timeline of its work when it ends: "
@@ -161,176 +120,12 @@ const std::vector<FlagGroup>& FlagGroups() {
 constexpr absl::Duration kLongStep = absl::Seconds(30);
 // How long an evaluator waits for the coordinator's response to its leave.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
-constexpr int kMaxThreads = 1024;
-constexpr int kMaxDefaultInputThreads = 4;
-
-// The resources that a worker may use on its machine.
-struct Resources {
-  Device device;
-  DeviceOptions device_options;
-  DataOptions reading;
-  std::string result_file;
-};
-
-// The configuration in the flags and the job file, checked for consistency.
-struct Config : Resources {
-  ClusterSpec cluster;
-  TaskId task;
-  uint32_t replica = 0;
-  bool is_chief = false;
-  Credentials credentials;
-  SameHostFlags same_host;
-  // The digest of the job before its open fields are resolved, by which the
-  // coordinator checks that all workers have the same job.
-  std::string job_digest;
-  proto::Job job;
-  Replicas replicas;
-  std::optional<HttpServer::Options> http;
-  std::optional<HttpServer::Options> status_port;
-  // Null if nothing is traced.
-  Tracer* tracer = nullptr;
-
-  bool evaluates() const { return task.job == kEvaluatorJob; }
-};
-
-absl::Status CheckThreads(absl::string_view flag, int threads) {
-  if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--", flag, "=", threads, ": must be from 1 to ", kMaxThreads));
-}
-
-// Checked at the start, because the file is written at the end of the job,
-// which is too late to learn of a mistake.
-absl::Status CheckResultFile(const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
-  const std::filesystem::path folder =
-      std::filesystem::absolute(path).parent_path();
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--result_file=", path, ": this is a folder; name a file in it"));
-  }
-  if (!std::filesystem::is_directory(folder, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--result_file=", path, ": there is no folder ",
-                     folder.string(), "; create it, or name another file"));
-  }
-  return absl::OkStatus();
-}
-
-void Log(const std::string& line) { LOG(INFO) << line; }
-
-// Returns null if the flag is not set.
-absl::StatusOr<std::unique_ptr<DataCache>> OpenDataCache(
-    const std::string& folder) {
-  if (folder.empty()) return nullptr;
-  auto cache = DataCache::Open(folder, Log);
-  if (cache.ok()) return cache;
-  return absl::Status(
-      cache.status().code(),
-      absl::StrCat("--data_cache_dir: ", cache.status().message()));
-}
-
-absl::Status CheckJobOfTask(const TaskId& task) {
-  if (task.job == kWorkerJob || task.job == kChiefJob) return absl::OkStatus();
-  if (task.job == kEvaluatorJob) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(task.ToString(),
-                   ": this program is for the jobs \"worker\", \"chief\" and "
-                   "\"evaluator\"; a ps is run by ps_server"));
-}
-
-// Unencrypted data must not leave this machine.
-absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
-  const absl::Status status = cluster.CheckPsAreLocal();
-  if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat(status.message(),
-                   "; encrypt with --tls_dir, or allow that with --insecure"));
-}
-
-// Sets everything except the device.
-absl::Status ReadResources(Resources* resources) {
-  resources->device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
-  resources->device_options.tf32 = absl::GetFlag(FLAGS_tf32);
-  resources->reading.threads = absl::GetFlag(FLAGS_input_threads);
-  if (resources->reading.threads == 0) {
-    resources->reading.threads =
-        std::clamp(AvailableCores() - resources->device_options.threads, 1,
-                   kMaxDefaultInputThreads);
-  }
-  absl::Status status =
-      CheckThreads("intra_op_threads", resources->device_options.threads);
-  if (!status.ok()) return status;
-  status = CheckThreads("input_threads", resources->reading.threads);
-  if (!status.ok()) return status;
-  HOLDFAST_ASSIGN_OR_RETURN(auto data_cache,
-                            OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir)));
-  resources->reading.cache = std::move(data_cache);
-  resources->result_file = absl::GetFlag(FLAGS_result_file);
-  return CheckResultFile(resources->result_file);
-}
-
-absl::StatusOr<Config> ReadConfig() {
-  HOLDFAST_ASSIGN_OR_RETURN(auto resolved, TaskFromFlags(kWorkerJob));
-  Config config{Resources(), std::move(resolved.cluster),
-                std::move(resolved.task)};
-  if (auto status = CheckJobOfTask(config.task); !status.ok()) return status;
-  if (!config.evaluates()) {
-    HOLDFAST_ASSIGN_OR_RETURN(const auto replica,
-                              config.cluster.ReplicaIndex(config.task));
-    config.replica = replica;
-    config.is_chief = config.replica == 0;
-  }
-  HOLDFAST_ASSIGN_OR_RETURN(auto connections,
-                            ConnectionsFromFlags(config.task));
-  if (!connections.credentials.secure() && !connections.insecure) {
-    auto status = CheckPsAddresses(config.cluster);
-    if (!status.ok()) return status;
-  }
-  HOLDFAST_ASSIGN_OR_RETURN(const auto http,
-                            HttpFromFlags(/*everywhere=*/connections.insecure));
-  config.http = http;
-  HOLDFAST_ASSIGN_OR_RETURN(const auto status_port,
-                            StatusFromFlags(connections));
-  config.status_port = status_port;
-  config.credentials = std::move(connections.credentials);
-  HOLDFAST_ASSIGN_OR_RETURN(auto same_host, SameHostFromFlags());
-  config.same_host = std::move(same_host);
-
-  auto status = ReadResources(&config);
-  if (!status.ok()) return status;
-
-  const std::string path = absl::GetFlag(FLAGS_job);
-  if (path.empty()) {
-    return absl::InvalidArgumentError(
-        "--job is required: the path of the job file");
-  }
-  HOLDFAST_ASSIGN_OR_RETURN(auto job, LoadJobFile(path));
-  config.job = std::move(job);
-  if (const auto seed = absl::GetFlag(FLAGS_seed)) config.job.set_seed(*seed);
-  config.job_digest = JobDigest(config.job);
-  const auto replicas =
-      ResolveConsistency(config.job, config.cluster.num_replicas());
-  if (!replicas.ok()) {
-    return absl::Status(replicas.status().code(),
-                        absl::StrCat(path, ": ", replicas.status().message()));
-  }
-  config.replicas = *replicas;
-  config.device_options.precision = PrecisionOf(config.job);
-  config.device_options.activations = RoundsActivations(config.job);
-
-  HOLDFAST_ASSIGN_OR_RETURN(
-      auto device, ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice));
-  config.device = std::move(device);
-  return config;
-}
 
 // Returns the declared job, before this worker joins it. Waits until there is
 // one; returns nullopt to the chief that must declare it.
 // Errors: those of Cluster::Connect; CANCELLED when the job has ended in order.
-absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
+absl::StatusOr<std::optional<proto::Job>> AskForJob(
+    const WorkerConfig& config) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.only_reads = true;
@@ -359,157 +154,8 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   return DeclaredJobFile(cluster->declaration());
 }
 
-// The data and the model: everything that a worker has before it connects to
-// the cluster.
-struct Workshop {
-  std::optional<JobData> data;
-  // Absent if examples are not changed.
-  std::optional<ImageAugmenter> augmenter;
-  // The test set. Null if the job has none, or if the worker does not evaluate.
-  std::unique_ptr<Dataset> test_set;
-  // Indexed by replica. The first, which reads the others' memory, is destroyed
-  // first.
-  std::vector<std::unique_ptr<Backend>> backends;
-  std::unique_ptr<Model> model;
-  // For evaluations during training, if there is a test set.
-  std::unique_ptr<Backend> evaluation_backend;
-  std::unique_ptr<Model> evaluation_model;
-
-  const Dataset& train_set() const { return data->train_set(); }
-
-  ~Workshop() {
-    model.reset();
-    for (std::unique_ptr<Backend>& backend : backends) backend.reset();
-  }
-};
-
-absl::Status ReadData(const Config& config, Workshop* workshop) {
-  HOLDFAST_ASSIGN_OR_RETURN(auto data,
-                            JobData::Open(config.job.data(), config.reading));
-  workshop->data = std::move(data);
-  if (!config.is_chief) return absl::OkStatus();
-  HOLDFAST_ASSIGN_OR_RETURN(auto test_set, workshop->data->OpenTestSet());
-  workshop->test_set = std::move(test_set);
-  return absl::OkStatus();
-}
-
-absl::Status MakeBackends(const Config& config, Workshop* workshop) {
-  DeviceOptions options = config.device_options;
-  options.pinned = std::make_shared<PinnedRanges>();
-  const auto make = [&](const Place& place, std::unique_ptr<Backend>* backend) {
-    HOLDFAST_ASSIGN_OR_RETURN(auto made, CreateBackend(place, options));
-    *backend = std::move(made);
-    (*backend)->SetTracer(config.tracer);
-    return absl::OkStatus();
-  };
-  std::vector<Backend*> backends;
-  std::vector<std::string> names;
-  for (const Place& place : config.device.places) {
-    HOLDFAST_RETURN_IF_ERROR(make(place, &workshop->backends.emplace_back()));
-    backends.push_back(workshop->backends.back().get());
-    names.push_back(place.has_value() ? absl::StrCat("cuda:", *place) : "cpu");
-  }
-  HOLDFAST_RETURN_IF_ERROR(ProvePeers(backends, names));
-  if (workshop->test_set == nullptr) return absl::OkStatus();
-  return make(config.device.places.front(), &workshop->evaluation_backend);
-}
-
-// Creates a model for the examples and labels of `data`.
-absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
-                       const Dataset& data,
-                       const std::vector<Backend*>& backends,
-                       std::unique_ptr<Model>* model) {
-  const auto make = [&](const ExampleSpec& examples) {
-    return CreateReplicatedModel(config.job.model(), examples,
-                                 config.job.seed(), backends, registry);
-  };
-  auto made = make(data.spec());
-  if (made.ok()) {
-    *model = *std::move(made);
-    return absl::OkStatus();
-  }
-  // If the model would also accept fewer classes, a label in the data may be
-  // wrong.
-  ExampleSpec any_classes = data.spec();
-  any_classes.num_classes.reset();
-  if (data.GreatestLabelPlace().empty() || !make(any_classes).ok()) {
-    return made.status();
-  }
-  return absl::Status(made.status().code(),
-                      absl::StrCat(made.status().message(), ", by the ",
-                                   data.GreatestLabelPlace()));
-}
-
-absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
-  const proto::Data& data = config.job.data();
-  if (!data.has_augmentation()) return absl::OkStatus();
-  ImageAugmenter::Options options;
-  options.seed = config.job.seed();
-  options.max_shift = data.augmentation().shift();
-  options.horizontal_flip = data.augmentation().horizontal_flip();
-  // The scaled value of a pixel of 0, which does not depend on the factor.
-  const Dataset::Options inputs = Dataset::OptionsOf(data);
-  options.fill = InputScaling{1, inputs.mean, inputs.stddev}.Of(0);
-  auto made =
-      ImageAugmenter::Create(workshop->train_set().spec().shape, options);
-  if (made.ok()) workshop->augmenter = *made;
-  return made.ok() ? absl::OkStatus()
-                   : absl::Status(made.status().code(),
-                                  absl::StrCat("data.augmentation: ",
-                                               made.status().message()));
-}
-
-absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
-                        Workshop* workshop) {
-  std::vector<Backend*> backends;
-  for (const auto& backend : workshop->backends) {
-    backends.push_back(backend.get());
-  }
-  absl::Status status = MakeModel(config, registry, workshop->train_set(),
-                                  backends, &workshop->model);
-  if (!status.ok()) return status;
-  // Every worker checks this, because each may have to evaluate in the chief's
-  // place.
-  status = CheckScores(config.job.evaluation(), workshop->model->Outputs(),
-                       workshop->train_set().spec());
-  if (!status.ok() || workshop->test_set == nullptr) return status;
-  const bool more_classes = workshop->test_set->spec().num_classes >
-                            workshop->train_set().spec().num_classes;
-  return MakeModel(config, registry,
-                   more_classes ? *workshop->test_set : workshop->train_set(),
-                   {workshop->evaluation_backend.get()},
-                   &workshop->evaluation_model);
-}
-
-absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
-    const Config& config, const Workshop& workshop,
-    const ExampleSource* examples) {
-  BatchPipeline::Options options;
-  options.batch_size = config.job.batch_size();
-  options.short_last_batch = config.job.data().short_last_batch();
-  options.seed = config.job.seed();
-  options.shuffle = ShuffleOf(config.job.data());
-  options.by_ticket = config.replicas.by_ticket();
-  options.seats_per_step = config.replicas.seats();
-  options.seats.clear();
-  for (uint32_t seat = config.replica; seat < config.replicas.seats();
-       seat += config.replicas.total) {
-    options.seats.push_back(seat);
-  }
-  if (config.job.data().has_prefetch()) {
-    options.prefetch = config.job.data().prefetch();
-  }
-  options.threads = config.reading.threads;
-  options.table_fields = FieldsOf(*workshop.model);
-  // Memory from which copies to a GPU can begin directly.
-  options.allocate = [backend = workshop.backends.front().get()](int64_t size) {
-    return backend->AllocateHost(size);
-  };
-  if (workshop.augmenter.has_value()) options.augmenter = &*workshop.augmenter;
-  return BatchPipeline::Start(examples, options);
-}
-
-Cluster::Options ConnectOptions(const Config& config, Tracer* cluster_tracer) {
+Cluster::Options ConnectOptions(const WorkerConfig& config,
+                                Tracer* cluster_tracer) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
@@ -526,7 +172,8 @@ Cluster::Options ConnectOptions(const Config& config, Tracer* cluster_tracer) {
   return options;
 }
 
-Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
+Trainer::Options TrainerOptions(const WorkerConfig& config,
+                                const Workshop& workshop,
                                 proto::Declaration declaration) {
   Trainer::Options options;
   options.task = config.task;
@@ -596,7 +243,7 @@ class StepInHand {
 };
 
 // Starts the trace if --trace is set.
-absl::Status StartTrace(Config* config, Leaver* leaver) {
+absl::Status StartTrace(WorkerConfig* config, Leaver* leaver) {
   if (absl::GetFlag(FLAGS_trace).empty()) return absl::OkStatus();
   const std::string task =
       absl::StrCat(config->task.job, "-", config->task.index);
@@ -625,7 +272,7 @@ int JobFileError(const absl::Status& status) {
 }
 
 // Returns the exit code.
-int Train(const Config& config, const WorkerHooks& hooks,
+int Train(const WorkerConfig& config, const WorkerHooks& hooks,
           const Workshop& workshop, Leaver* leaver, Readiness* readiness,
           PhaseMeter* meter, Tracer* cluster_tracer) {
   auto declaration =
@@ -704,8 +351,8 @@ int Train(const Config& config, const WorkerHooks& hooks,
 }
 
 // Evaluates checkpoints until the job ends. Returns the exit code.
-int Evaluate(const Config& config, const Registries& registries, Leaver* leaver,
-             Readiness* readiness, Tracer* cluster_tracer) {
+int Evaluate(const WorkerConfig& config, const Registries& registries,
+             Leaver* leaver, Readiness* readiness, Tracer* cluster_tracer) {
   EvaluatorTask::Options options;
   options.job = config.job;
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
@@ -762,7 +409,7 @@ int RunOffline(const Registries& registries) {
         absl::IsInvalidArgument(status) || absl::IsNotFound(status);
     return wrong_use ? UsageError(status) : Fail(status);
   };
-  Resources resources;
+  WorkerResources resources;
   absl::Status status = ReadResources(&resources);
   if (!status.ok()) return UsageError(status);
   OfflineOptions options;
@@ -805,7 +452,7 @@ int RunOffline(const Registries& registries) {
 
 int RunWorker(const Registries& registries, const WorkerHooks& hooks,
               Leaver* leaver) {
-  absl::StatusOr<Config> config = ReadConfig();
+  absl::StatusOr<WorkerConfig> config = ReadWorkerConfig();
   if (!config.ok()) return UsageError(config.status());
   absl::Status status = StartTrace(&*config, leaver);
   if (!status.ok()) return UsageError(status);
