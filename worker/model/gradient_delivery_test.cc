@@ -22,9 +22,8 @@
 #include "common/trace/testing/trace_testing.h"
 #include "common/trace/trace.h"
 #include "worker/backend/cpu/cpu_backend.h"
-#include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
-#include "worker/backend/stream/stream_backend.h"
+#include "worker/backend/stream/testing/host_device.h"
 #include "worker/backend/testing/test_values.h"
 #include "worker/model/network_model.h"
 
@@ -39,27 +38,13 @@ using Tensors = std::vector<std::vector<float>>;
 // Only a broken test waits for so long.
 constexpr absl::Duration kLimit = absl::Minutes(1);
 
-// A StreamBackend on the fake device.
-struct Device {
-  explicit Device(HostRuntime::Options options = {}) {
-    options.misuse = &misuse;
-    auto made = std::make_unique<HostRuntime>(options);
-    runtime = made.get();
-    auto math = std::make_unique<HostMath>(runtime, cpu.get());
-    backend = std::make_unique<StreamBackend>(
-        std::move(made), std::move(math),
-        StreamBackend::Options{"host:0", {}, nullptr});
-  }
+// The fake device, which must not have been misused at its end.
+struct Device : HostDevice {
+  using HostDevice::HostDevice;
   ~Device() {
     backend.reset();
     EXPECT_EQ(misuse, absl::OkStatus());
   }
-
-  absl::Status misuse;
-  std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
-  // The backend's runtime.
-  HostRuntime* runtime = nullptr;
-  std::unique_ptr<StreamBackend> backend;
 };
 
 // Gradients of several sizes: 2 x RandomValues.
