@@ -312,9 +312,9 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
     if (flags.ps.value_or(options.workers) != options.workers) {
       return absl::InvalidArgumentError(
           absl::StrCat("--ps=", *flags.ps,
-                       " with --collocated: there is a ps beside each "
-                       "of the ",
-                       options.workers, " workers"));
+                       " with --collocated, which starts a ps beside each of "
+                       "the ",
+                       options.workers, " workers: leave --ps out"));
     }
     options.ps = options.workers;
   }
@@ -327,7 +327,8 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("--status_port=", flags.status_port,
-                     ": must be from 0 to 65535, or none"));
+                     ": must be the number of a port, at most 65535, 0 for a "
+                     "free one, or none for no status page"));
   }
   HOLDFAST_ASSIGN_OR_RETURN(
       const auto ps_binary,
@@ -345,19 +346,22 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   options.evaluator = flags.evaluator;
   if (flags.evaluator && options.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(
-        "--evaluator with --checkpoint_dir=none: an evaluator needs "
-        "checkpoints");
+        "--evaluator with --checkpoint_dir=none: an evaluator evaluates "
+        "checkpoints; leave one of the two flags out");
   }
   if (!options.checkpoint_dir.empty()) options.stop_timeout = kSaveTimeout;
   if (flags.max_restarts < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--max_restarts=", flags.max_restarts, ": must be at least 0"));
+        "--max_restarts=", flags.max_restarts,
+        ": must be at least 0; to restart no task, leave out --on_failure"));
   }
   if (flags.on_failure == "restart") {
     options.restarts.emplace().most = flags.max_restarts;
   } else if (flags.on_failure != "stop") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--on_failure=", flags.on_failure, ": must be stop or restart"));
+        "--on_failure=", flags.on_failure,
+        ": must be stop, which ends the run when a task dies, or restart, "
+        "which restarts the task"));
   }
   if (flags.lease.has_value()) {
     options.ps_flags.push_back(

@@ -571,6 +571,11 @@ std::optional<FinishedBefore> FindFinished(const LocalRunOptions& options) {
   return finished;
 }
 
+// Whether the checkpoints are in the run directory.
+bool HasDefaultCheckpoints(const LocalRunOptions& options) {
+  return options.checkpoint_dir == options.run_dir + "/checkpoints";
+}
+
 int SayFinished(const LocalRunOptions& options) {
   const std::string result = options.run_dir + "/result.json";
   std::cout << options.kind->job_name()
@@ -582,9 +587,7 @@ int SayFinished(const LocalRunOptions& options) {
       << "`holdfast checkpoint inspect " << options.checkpoint_dir
       << "` describes its last checkpoint. To train further, give the job more "
       << "steps; to start over, give another --run_dir"
-      << (options.checkpoint_dir == options.run_dir + "/checkpoints"
-              ? ""
-              : " and --checkpoint_dir")
+      << (HasDefaultCheckpoints(options) ? "" : " and --checkpoint_dir")
       << std::endl;
   return kExitDone;
 }
@@ -642,7 +645,8 @@ int RunLocally(const LocalRunOptions& given) {
           absl::FailedPreconditionError(absl::StrCat(
               options.checkpoint_dir, ": ",
               finished->has_more_to_do.status().message(),
-              "; continue with the same job, or give another --run_dir")),
+              "; to start a new one, give another --",
+              HasDefaultCheckpoints(options) ? "run_dir" : "checkpoint_dir")),
           kExitUsage);
     }
     if (!*finished->has_more_to_do) return SayFinished(options);

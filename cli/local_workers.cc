@@ -30,13 +30,18 @@ std::string DaemonName(const TaskId& task) {
 absl::StatusOr<bool> JobFileWorkers::HasMoreToDo(
     const proto::Journal& journal) const {
   if (journal.job_digest() == JobDigest(options_.job)) return false;
+  if (!journal.declaration().has_job()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its checkpoints belong to a job without a job file, "
+                     "which a program declared; ",
+                     options_.job_file, " cannot continue it"));
+  }
   const absl::Status same =
-      journal.declaration().has_job()
-          ? CompareWrittenJobFile(journal.declaration(), options_.job)
-          : absl::NotFoundError("they contain no job file");
+      CompareWrittenJobFile(journal.declaration(), options_.job);
   if (same.ok()) return true;
-  return absl::FailedPreconditionError(
-      absl::StrCat("its checkpoints belong to another job: ", same.message()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "its checkpoints belong to another job than ", options_.job_file, ": ",
+      same.message(), "; to continue that job, undo the change"));
 }
 
 LocalCluster::Program JobFileWorkers::ProgramFor(
@@ -81,11 +86,17 @@ absl::StatusOr<std::string> JobFileWorkers::Summary(
   std::ifstream file(directory.result_path());
   std::stringstream content;
   content << file.rdbuf();
+  const std::string log = directory.LogPath(DaemonName(kChief));
+  if (!file) {
+    return absl::InternalError(absl::StrCat(
+        "the job is done, but no worker has written its result to ",
+        directory.result_path(), "; ", log, " may say why"));
+  }
   const absl::StatusOr<std::string> summary = SummaryOf(content.str());
-  if (!file || !summary.ok()) {
-    return absl::InternalError(
-        absl::StrCat("all daemons have ended successfully, but ",
-                     directory.result_path(), " is missing or invalid"));
+  if (!summary.ok()) {
+    return absl::InternalError(absl::StrCat(
+        "the job is done, but ", directory.result_path(), " is damaged: ",
+        summary.status().message(), "; ", log, " may say why"));
   }
   return absl::StrCat(*summary, "  result         ", directory.result_path(),
                       "\n");

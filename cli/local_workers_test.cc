@@ -15,9 +15,12 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 const TaskId kFirst = {kWorkerJob, 0};
 const TaskId kSecond = {kWorkerJob, 1};
@@ -79,22 +82,36 @@ TEST_F(LocalWorkersTest, OfAJobFileKnowTheirJob) {
   EXPECT_FALSE(*has_more_to_do(job, journal));
   proto::Job longer = job;
   longer.set_steps(80);
-  EXPECT_FALSE(has_more_to_do(longer, journal).ok()) << "not to be told";
+  EXPECT_EQ(has_more_to_do(longer, journal).status().message(),
+            "its checkpoints belong to a job without a job file, which a "
+            "program declared; job.textproto cannot continue it");
   journal.mutable_declaration()->mutable_job()->set_job_file(SharedJob(job));
   EXPECT_TRUE(*has_more_to_do(longer, journal));
   proto::Job other = longer;
   other.set_batch_size(64);
-  EXPECT_THAT(std::string(has_more_to_do(other, journal).status().message()),
-              HasSubstr("batch_size: 32 -> 64"));
+  EXPECT_EQ(has_more_to_do(other, journal).status().message(),
+            "its checkpoints belong to another job than job.textproto: cannot "
+            "change when a job continues: batch_size: 32 -> 64; to continue "
+            "that job, undo the change");
   EXPECT_FALSE(*Command("train", {}).HasMoreToDo(journal));
 }
 
 TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {
   const JobFileWorkers workers({"job.textproto", Job(), "", {}});
-  EXPECT_THAT(
-      std::string(
-          workers.Summary(*directory_, proto::Journal()).status().message()),
-      HasSubstr("result.json is missing or invalid"));
+  const auto error = [&] {
+    return std::string(
+        workers.Summary(*directory_, proto::Journal()).status().message());
+  };
+  const std::string& result = directory_->result_path();
+  const std::string log = directory_->path() + "/worker-0.log may say why";
+  EXPECT_EQ(error(),
+            "the job is done, but no worker has written its result to " +
+                result + "; " + log);
+  std::ofstream(directory_->result_path()) << R"({"job": )";
+  EXPECT_THAT(error(), AllOf(StartsWith("the job is done, but " + result +
+                                        " is damaged: the result is not a "
+                                        "JSON object: "),
+                             EndsWith("; " + log)));
   std::ofstream(directory_->result_path()) << R"({"job": "job"})";
   EXPECT_THAT(workers.Summary(*directory_, proto::Journal()).value(),
               HasSubstr("job: done\n"));

@@ -469,6 +469,36 @@ TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {
               HasSubstr("line 4: column \"x\": the weight \"-1\" is below 0"));
 }
 
+// The limits are above what one column may declare (proto/job.proto).
+TEST_F(CsvDatasetTest, SaysWhichColumnTakesMostOfWhatIsTooMuch) {
+  std::string names = "y,large";
+  std::string row = "0,0";
+  for (int i = 0; i < 153; ++i) {
+    absl::StrAppend(&names, ",c", i);
+    row += ",0";
+  }
+  const std::string table = names + "\n" + row + "\n";
+  EXPECT_THAT(
+      ErrorOf(table,
+              "columns { name: 'y' label {} }"
+              "columns { name: 'c1*' category { count: 1000000 } }"
+              "columns { name: 'large' category { count: 1000000 other: OWN } "
+              "}"),
+      HasSubstr("column \"large\": an example has more than 10000000 inputs, "
+                "1000001 of them from this column: a category has one for each "
+                "of its values; declare columns of so many values as `ids`"));
+  EXPECT_THAT(
+      ErrorOf(table,
+              "columns { name: 'y' label {} }"
+              "columns { name: 'c*' "
+              "ids { separator: ' ' max_ids: 65535 } }"
+              "columns { name: 'large' "
+              "ids { separator: ' ' max_ids: 65536 } }"),
+      HasSubstr("column \"large\": an example may have more than 10000000 "
+                "ids, the sum of `max_ids` over all columns; this one has the "
+                "largest, 65536: reduce it"));
+}
+
 TEST_F(CsvDatasetTest, LeavesBadRowsOutWhereItMay) {
   const std::string schema = R"(
     skip_bad_rows: true

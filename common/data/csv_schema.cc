@@ -119,11 +119,7 @@ absl::Status CsvSchema::PlaceUses() {
       use.input = inputs;
       inputs += use.width;
       ++first_answer_;
-      if (inputs > kMostInputs) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("data: categories give an example more than ",
-                         kMostInputs, " inputs, one for each value"));
-      }
+      if (inputs > kMostInputs) return TooManyInputs();
     }
     if (use.kind == ColumnKind::kIds) {
       cells_ += 2 * use.max_ids - (use.counted ? 0 : 1);
@@ -131,11 +127,7 @@ absl::Status CsvSchema::PlaceUses() {
       ids += use.max_ids;
       spec_.id_fields.push_back(
           {FieldName(use.column), use.max_ids, use.origin});
-      if (ids > kMostInputs) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("data: an example may have more than ", kMostInputs,
-                         " ids, the sum of max_ids over columns"));
-      }
+      if (ids > kMostInputs) return TooManyIds();
     } else {
       ++first_ids_;
     }
@@ -151,6 +143,31 @@ absl::Status CsvSchema::PlaceUses() {
   return absl::InvalidArgumentError(
       absl::StrCat("data: the shape ", ShapeString(spec_.shape), " takes ",
                    spec_.input_size(), " numbers; the columns make ", inputs));
+}
+
+absl::Status CsvSchema::TooManyInputs() const {
+  const Use& widest = *std::max_element(
+      uses_.begin(), uses_.end(),
+      [](const Use& a, const Use& b) { return a.width < b.width; });
+  return Error(
+      widest,
+      absl::StrCat(
+          "an example has more than ", kMostInputs, " inputs, ", widest.width,
+          " of them from this column: a category has one for each of its "
+          "values; "
+          "declare columns of so many values as `ids`, for a model with an "
+          "embedding table"));
+}
+
+absl::Status CsvSchema::TooManyIds() const {
+  const Use& widest = *std::max_element(
+      uses_.begin(), uses_.end(),
+      [](const Use& a, const Use& b) { return a.max_ids < b.max_ids; });
+  return Error(widest,
+               absl::StrCat("an example may have more than ", kMostInputs,
+                            " ids, the sum of `max_ids` over all columns; this "
+                            "one has the largest, ",
+                            widest.max_ids, ": reduce it"));
 }
 
 absl::StatusOr<std::vector<int64_t>> FindCsvColumns(

@@ -113,6 +113,9 @@ class CsvSchema {
   Use UseOf(const proto::CsvColumn& column) const;
   // Assigns the uses their positions in a row of the store and in an example.
   absl::Status PlaceUses();
+  // Errors that name the column with the largest part in them.
+  absl::Status TooManyInputs() const;
+  absl::Status TooManyIds() const;
   // The name for an IdField: without a header "column 3".
   std::string FieldName(int64_t column) const;
   absl::Status Error(const Use& use, absl::string_view what) const;
