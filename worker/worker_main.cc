@@ -510,10 +510,11 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
 
 int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks) {
-  RestartWithBetterBlasCore(argv);
+  const absl::Status restarted = RestartWithBetterBlasCore(argv);
   const std::optional<int> exit_code =
       BeginDaemon(argc, argv, kDescription, FlagGroups());
   if (exit_code.has_value()) return *exit_code;
+  LOG_IF(WARNING, !restarted.ok()) << restarted.message();
   KeepStopSignalsFromEarlyThreads();
   if (!absl::GetFlag(FLAGS_checkpoint).empty()) {
     const StopSignals signals(

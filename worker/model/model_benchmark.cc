@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/random.h"
 #include "worker/backend/cpu/blas_core.h"
 #include "worker/backend/cpu/cpu_backend.h"
@@ -157,7 +158,9 @@ BENCHMARK(BM_SquareProduct)->Arg(2048)->Unit(benchmark::kMillisecond);
 }  // namespace holdfast
 
 int main(int argc, char** argv) {
-  holdfast::RestartWithBetterBlasCore(argv);
+  const absl::Status restarted = holdfast::RestartWithBetterBlasCore(argv);
+  if (!restarted.ok())
+    std::fprintf(stderr, "%s\n", restarted.ToString().c_str());
   std::printf("OpenBLAS core: %s\n",
               holdfast::MakeBackend()->Describe().core.c_str());
   benchmark::Initialize(&argc, argv);

@@ -10,6 +10,9 @@
 #ifndef HOLDFAST_WORKER_BACKEND_CPU_BLAS_CORE_H_
 #define HOLDFAST_WORKER_BACKEND_CPU_BLAS_CORE_H_
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/base/simd.h"
 
@@ -21,9 +24,16 @@ const char* BetterBlasCore(absl::string_view chosen, Simd simd);
 
 // If there is a BetterBlasCore for this CPU and OPENBLAS_CORETYPE is not set,
 // sets it and restarts the program in the same process, with the same
-// arguments. Otherwise, or if the program cannot be restarted, returns. Must be
-// called first in main(), before there are threads or open files.
-void RestartWithBetterBlasCore(char** argv);
+// arguments. Otherwise returns OK. Must be called first in main(), before there
+// are threads or open files.
+// Errors: of the system, if the program cannot be restarted. It may continue,
+// with slow matrix products, and should log the error as a warning.
+absl::Status RestartWithBetterBlasCore(char** argv);
+
+// For tests: runs `program` in this process, with OPENBLAS_CORETYPE set to
+// `core`. Returns only if that fails, with the environment unchanged.
+absl::Status RestartWithBlasCore(const char* core, const std::string& program,
+                                 char** argv);
 
 }  // namespace holdfast
 
