@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// Job files: how they are read, and every kind of error that they may have.
+
 #include "common/job/job_file.h"
 
-#include <cstdint>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
+#include "common/job/testing/job_text.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
 namespace {
 
-using ::google::protobuf::TextFormat;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -28,60 +27,14 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// A valid job. The tests of errors change single words in it.
-constexpr char kJob[] = R"(name: "job"
-model {
-  sequential {
-    layers { flatten {} }
-    layers { dense { units: 8 } }
-    layers { relu {} }
-    layers { name: "out" dense { units: 4 use_bias: true } }
-    loss { softmax_cross_entropy {} }
-  }
-}
-data {
-  train { idx { images: "train-images" labels: "train-labels" } }
-  test { idx { images: "/data/test-images" labels: "/data/test-labels" } }
-  scale: 0.5
-}
-batch_size: 100
-steps: 3000
-optimizer { learning_rate: 0.1 sgd {} }
-consistency { synchronous { replicas_to_aggregate: 2 total_num_replicas: 2 } }
-placement: GREEDY_BY_BYTES
-evaluation { every_steps: 500 }
-seed: 7
-)";
-
 // The kinds that a layer may have.
 constexpr char kLayerKinds[] =
     "flatten or dense or relu or tanh or sigmoid or dropout or conv2d or "
     "max_pool2d or average_pool2d or global_average_pool2d or layer_norm or "
     "residual or batch_norm or reshape";
 
-// kJob with `from`, which must occur in it once, replaced.
-std::string Changed(const std::string& from, const std::string& to) {
-  const std::string job = kJob;
-  EXPECT_NE(job.find(from), std::string::npos) << from;
-  EXPECT_EQ(job.find(from), job.rfind(from)) << from;
-  return absl::StrReplaceAll(job, {{from, to}});
-}
-
 std::string Message(const absl::Status& status) {
   return std::string(status.message());
-}
-
-// The lines of the error that `text` gives.
-std::vector<std::string> ErrorsOf(const std::string& text) {
-  const auto job = ParseJobFile(text, "dir/job.textproto");
-  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << text;
-  return absl::StrSplit(Message(job.status()), '\n');
-}
-
-proto::Job Parse(const std::string& text) {
-  const auto job = ParseJobFile(text, "job.textproto");
-  EXPECT_TRUE(job.ok()) << job.status();
-  return *job;
 }
 
 TEST(ParseJobFileTest, GoodJob) {
@@ -398,339 +351,6 @@ TEST(ParseJobFileTest, OneFault) {
   }
 }
 
-TEST(ParseJobFileTest, RulesOfCsvFiles) {
-  // The errors of a job with such a data.train.csv, without their place.
-  const auto errors = [](const std::string& csv, const std::string& more = "") {
-    std::string job = Changed(
-        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-        absl::StrCat("train { csv { files: 'a*.csv' ", csv, " } }"));
-    job = absl::StrReplaceAll(job, {{"scale: 0.5", more}});
-    std::vector<std::string> lines = ErrorsOf(job);
-    for (std::string& line : lines) {
-      line = absl::StrReplaceAll(
-          line, {{"dir/job.textproto:12: data.train.csv.", ""}});
-    }
-    return lines;
-  };
-  const std::string x = "columns { name: 'x' number {} } ";
-  const std::string y = "columns { name: 'y' label {} } ";
-  EXPECT_THAT(
-      errors("columns { number {} } " + y),
-      ElementsAre(
-          "columns[0]: needs name or range, to say which columns it is for"));
-  EXPECT_THAT(errors("columns { name: 'x' } " + x + y),
-              ElementsAre("columns[0]: needs number or category or label or "
-                          "target or weight or ids"));
-  EXPECT_THAT(errors(x),
-              ElementsAre("columns: needs one label, or targets: has 0 and 0"));
-  EXPECT_THAT(errors(x + y + y),
-              ElementsAre("columns: needs one label, or targets: has 2 and 0"));
-  EXPECT_THAT(errors(y), ElementsAre("columns: has no number, no category and "
-                                     "no ids, and so no inputs"));
-  EXPECT_THAT(errors(x + y + "delimiter: '::'"),
-              ElementsAre("delimiter: must be one character other than a quote "
-                          "or a line end, is \"::\""));
-  EXPECT_THAT(
-      errors(x + y + "header: false"),
-      ElementsAre(
-          "columns[0].name: there are no names if header is false: use range",
-          "columns[1].name: there are no names if header is false: use range"));
-  EXPECT_THAT(errors("columns { range { first: 3 last: 2 } number {} } " + y),
-              ElementsAre("columns[0].range[0].last: must be at least first, "
-                          "which is 3, is 2"));
-  EXPECT_THAT(errors("columns { name: 'c' category {} } " + y),
-              ElementsAre("columns[0].category: needs values, or for whole "
-                          "numbers from 0 their count, or computed: true"));
-  EXPECT_THAT(
-      errors("columns { name: 'c' category { computed: true count: 3 } } "
-             "columns { name: 'y' label { computed: true values: 'a' } } "
-             "columns { name: 'z' number { computed: true mean: 3 } }"),
-      ElementsAre("columns[0].category: needs values, or for whole numbers "
-                  "from 0 their count, or computed: true",
-                  "columns[1].label.computed: replaces values: leave them out",
-                  "columns[2].number.computed: replaces mean and stddev: leave "
-                  "them out"));
-  EXPECT_THAT(
-      errors(x + "columns { name: 'y' label { values: 'a' values: 'a' } }"),
-      ElementsAre("columns[1].label.values[1]: \"a\" is listed twice"));
-  const auto ids = [&](const std::string& fields) {
-    return errors("columns { name: 'u' ids { " + fields + " } } " + y);
-  };
-  EXPECT_THAT(ids("separator: ','"),
-              ElementsAre("columns[0].ids.separator: must be one character "
-                          "other than the delimiter of cells, is \",\""));
-  EXPECT_THAT(ids("separator: '||'"),
-              ElementsAre("columns[0].ids.separator: must be one character "
-                          "other than the delimiter of cells, is \"||\""));
-  EXPECT_THAT(ids("max_ids: 3"),
-              ElementsAre("columns[0].ids.max_ids: needs separator: a cell "
-                          "without one is a single id"));
-  EXPECT_THAT(ids("separator: '|' max_ids: 0"),
-              ElementsAre("columns[0].ids.max_ids: must be at least 1, is 0"));
-  EXPECT_THAT(ids("numbers: true group: 'g' missing: OWN"),
-              ElementsAre("columns[0].ids.group: is for hashed ids: numbers "
-                          "are ids without hashing, the same in all columns",
-                          "columns[0].ids.missing: must be REFUSE or NONE with "
-                          "numbers: an empty cell has no number of its own"));
-  EXPECT_THAT(errors(x + y, "scale: 0.5"),
-              ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
-                          "columns of CSV files and numbers of TFRecord files "
-                          "have a mean and stddev each"));
-}
-
-TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
-  // The errors of a job with such a data.train.tfrecord, without their place.
-  const auto errors = [](const std::string& tfrecord) {
-    std::vector<std::string> lines = ErrorsOf(Changed(
-        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-        absl::StrCat("train { tfrecord { files: 'a*' ", tfrecord, " } }")));
-    for (std::string& line : lines) {
-      line = absl::StrReplaceAll(
-          line, {{"dir/job.textproto:12: data.train.tfrecord.", ""}});
-    }
-    return lines;
-  };
-  const std::string x = "features { name: 'x' raw {} } ";
-  const std::string y = "features { name: 'y' label {} } ";
-  const std::string shape = "shape: 2 ";
-  EXPECT_THAT(errors(x + y),
-              ElementsAre("features[0].raw: needs data.train.tfrecord.shape"));
-  EXPECT_THAT(errors("features { raw {} } " + y + shape),
-              ElementsAre("features[0].name: must be set"));
-  EXPECT_THAT(errors(x + x + y + shape),
-              ElementsAre("features[1].name: \"x\" is listed twice",
-                          "features: has more inputs than raw or image, which "
-                          "must be the only input"));
-  const std::string image =
-      "features { name: 'x' image { height: 2 width: 2 channels: 2 } } ";
-  EXPECT_THAT(errors(image + y),
-              ElementsAre("features[0].image.channels: must be 1 (gray) or 3 "
-                          "(red, green and blue), is 2"));
-  EXPECT_THAT(
-      errors("features { name: 'x' image { height: 2 width: 2 } } " + y +
-             shape),
-      ElementsAre(
-          "shape: is not for images, which have the shape of their `image`"));
-  EXPECT_THAT(
-      errors(y),
-      ElementsAre("features: has no numbers, raw or image, and so no input",
-                  "dir/job.textproto:14: data.scale: is for arrays: "
-                  "columns of CSV files and numbers of TFRecord files "
-                  "have a mean and stddev each"));
-  EXPECT_THAT(errors(x + shape +
-                     "features { name: 'w' weight {} } "
-                     "features { name: 'v' weight {} }"),
-              ElementsAre("features: needs one label, or targets: has 0 and 0",
-                          "features: takes one weight, has 2"));
-  EXPECT_THAT(
-      errors(x + shape +
-             "features { name: 'y' label { values: 'a' "
-             "values: 'a' } }"),
-      ElementsAre("features[1].label.values[1]: \"a\" is listed twice"));
-}
-
-TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
-  const auto job_of = [](const std::string& train, const std::string& test) {
-    return absl::StrReplaceAll(
-        Changed("train { idx { images: \"train-images\" labels: "
-                "\"train-labels\" } }",
-                "train { " + train + " }"),
-        {{"test { idx { images: \"/data/test-images\" labels: "
-          "\"/data/test-labels\" } }",
-          "test { " + test + " }"},
-         {"scale: 0.5", ""}});
-  };
-  const auto is_right = [&](const std::string& train, const std::string& test) {
-    return ParseJobFile(job_of(train, test), "job.textproto").status();
-  };
-  const auto errors = [&](const std::string& train, const std::string& test) {
-    return ErrorsOf(job_of(train, test));
-  };
-  const auto csv = [](const std::string& number) {
-    return "csv { files: 'x' columns { name: 'x' number { " + number +
-           " } } columns { name: 'c' category { computed: true } } "
-           "columns { name: 'y' label { computed: true } } }";
-  };
-  EXPECT_EQ(is_right(csv("computed: true"), csv("computed: true")),
-            absl::OkStatus());
-  EXPECT_EQ(is_right(csv("computed: true missing: 0"), csv("mean: 3")),
-            absl::OkStatus());
-  EXPECT_THAT(errors(csv("mean: 3"), csv("computed: true")),
-              ElementsAre(HasSubstr(
-                  "data.test.csv.columns[0]: computed values come from the "
-                  "training set: data.train must have the same entry")));
-  const auto records = [](const std::string& numbers) {
-    return "tfrecord { files: 'x' features { name: 'x' numbers { " + numbers +
-           " } } features { name: 'y' label { computed: true } } }";
-  };
-  EXPECT_EQ(is_right(records("computed: true"), records("computed: true")),
-            absl::OkStatus());
-  EXPECT_THAT(
-      errors(records("computed: true size: 2"), records("computed: true")),
-      ElementsAre(
-          HasSubstr("data.test.tfrecord.features[0]: computed values")));
-  const std::string images =
-      "images { folder: 'x' picture { height: 1 width: 1 } }";
-  EXPECT_EQ(is_right(images, images), absl::OkStatus());
-  EXPECT_THAT(errors("csv { files: 'x' columns { name: 'x' number {} } "
-                     "columns { name: 'y' label {} } }",
-                     images),
-              ElementsAre(HasSubstr("data.test.images: needs classes")));
-  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5",
-                               "normalization { computed: true stddev: 2 }")),
-              ElementsAre(HasSubstr("data.normalization.computed: replaces "
-                                    "mean and stddev")));
-}
-
-TEST(ParseJobFileTest, NothingIsDoneToTheInputsOfARegisteredSource) {
-  const auto errors =
-      ErrorsOf(Changed("train { idx { images: \"train-images\" labels: "
-                       "\"train-labels\" } }",
-                       "train { registered { name: 'mine' } }"));
-  ASSERT_EQ(errors.size(), 1);
-  EXPECT_THAT(errors[0], HasSubstr("data.scale: is for arrays: a registered "
-                                   "source makes its inputs"));
-}
-
-TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
-  const std::string test =
-      "  test { idx { images: \"/data/test-images\" labels: "
-      "\"/data/test-labels\" } }\n";
-  EXPECT_TRUE(ParseJobFile(Changed(test, "holdout { fraction: 0.2 seed: 3 }"),
-                           "job.textproto")
-                  .ok());
-  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5", "holdout { fraction: 0.2 }")),
-              ElementsAre("dir/job.textproto:14: data.holdout: replaces "
-                          "data.test, which is also set"));
-  EXPECT_THAT(ErrorsOf(Changed(test, "holdout { fraction: 1 }\n")),
-              ElementsAre("dir/job.textproto:13: data.holdout.fraction: must "
-                          "be below 1, is 1"));
-}
-
-TEST(ParseJobFileTest, SaysTheOrderOfExamples) {
-  const auto shuffle_of = [](const std::string& fields) {
-    const auto job =
-        ParseJobFile(Changed("scale: 0.5", fields), "job.textproto");
-    EXPECT_TRUE(job.ok()) << job.status();
-    return ShuffleOf(job->data());
-  };
-  EXPECT_EQ(shuffle_of("").kind, Shuffle::Kind::kFull);
-  EXPECT_EQ(shuffle_of("shuffle: NONE").kind, Shuffle::Kind::kNone);
-  EXPECT_EQ(shuffle_of("shuffle: BLOCKS").kind, Shuffle::Kind::kBlocks);
-  EXPECT_EQ(shuffle_of("shuffle: BLOCKS").block, 4096);
-  EXPECT_EQ(shuffle_of("shuffle: BLOCKS shuffle_block: 10").block, 10);
-  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5", "shuffle_block: 10")),
-              ElementsAre("dir/job.textproto:14: data.shuffle_block: is for "
-                          "shuffle: BLOCKS"));
-  EXPECT_THAT(
-      ErrorsOf(Changed("scale: 0.5", "shuffle: BLOCKS shuffle_block: 0")),
-      ElementsAre("dir/job.textproto:14: data.shuffle_block: must be at least "
-                  "1, is 0"));
-  // Workers with another order are rejected; the default is unchanged.
-  const auto digest_of = [](const std::string& fields) {
-    return JobDigest(
-        *ParseJobFile(Changed("scale: 0.5", fields), "job.textproto"));
-  };
-  EXPECT_EQ(digest_of("shuffle: FULL"), digest_of(""));
-  EXPECT_NE(digest_of("shuffle: NONE"), digest_of(""));
-  EXPECT_NE(digest_of("shuffle: BLOCKS"), digest_of("shuffle: NONE"));
-  EXPECT_NE(digest_of("shuffle: BLOCKS"),
-            digest_of("shuffle: BLOCKS shuffle_block: 10"));
-}
-
-// Columns by position, in TSV.
-TEST(ParseJobFileTest, ReadsCsvFiles) {
-  const auto job = ParseJobFile(
-      absl::StrReplaceAll(
-          Changed(
-              "train { idx { images: \"train-images\" labels: \"train-labels\" "
-              "} }",
-              "train { csv { files: 'a*.csv' files: '/b.csv' header: false "
-              "delimiter: '\\t' columns { range { first: 1 last: 4 } category "
-              "{ count: 3 } } columns { range { first: 0 } target {} } columns "
-              "{ range { first: 9 } weight {} } columns { range { first: 10 } "
-              "ids "
-              "{} } columns { range { first: 11 } ids { separator: ' ' "
-              "max_ids: "
-              "3 group: 'g' missing: OWN } } } }"),
-          {{"scale: 0.5", ""}}),
-      "dir/job.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_THAT(job->data().train().csv().files(),
-              ElementsAre("dir/a*.csv", "/b.csv"));
-}
-
-TEST(ParseJobFileTest, ReadsFilesOfIds) {
-  for (const char* kind : {"criteo", "libsvm"}) {
-    const std::string text = Changed(
-        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-        absl::StrCat("train { ", kind, " { files: 'day*' } }"));
-    const auto job = ParseJobFile(
-        absl::StrReplaceAll(text, {{"scale: 0.5", ""}}), "dir/job.textproto");
-    ASSERT_TRUE(job.ok()) << job.status();
-    proto::Dataset train = job->data().train();
-    const std::vector<std::string*> paths = DataPaths(&train);
-    ASSERT_THAT(paths, SizeIs(1));
-    EXPECT_EQ(*paths[0], "dir/day*");
-    proto::Job elsewhere = *job;
-    *DataPaths(elsewhere.mutable_data()->mutable_train())[0] = "/day*";
-    EXPECT_EQ(JobDigest(elsewhere), JobDigest(*job));
-    EXPECT_THAT(
-        ErrorsOf(text),
-        ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
-                    "the format defines how its numbers are transformed"));
-  }
-}
-
-// Workers must agree on the schema, but not on where the data are.
-TEST(JobDigestTest, FilesDoNotMatterAndColumnsDo) {
-  const auto digest = [](const std::string& files, const std::string& column) {
-    const std::string text = Changed(
-        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-        absl::StrCat("train { csv { ", files, " columns { name: '", column,
-                     "' number {} } columns { name: 'y' label {} } } }"));
-    const auto job = ParseJobFile(
-        absl::StrReplaceAll(text, {{"scale: 0.5", ""}}), "job.textproto");
-    EXPECT_TRUE(job.ok()) << job.status();
-    return JobDigest(*job);
-  };
-  EXPECT_EQ(digest("files: 'a'", "x"), digest("files: 'b' files: 'c'", "x"));
-  EXPECT_NE(digest("files: 'a'", "x"), digest("files: 'a'", "z"));
-}
-
-TEST(JobDigestTest, RecordsFilesDoNotMatter) {
-  const auto digest = [](const std::string& files) {
-    const auto job = ParseJobFile(
-        Changed("train { idx { images: \"train-images\" labels: "
-                "\"train-labels\" } }",
-                absl::StrCat("train { tfrecord { ", files,
-                             " shape: 2 features { name: 'x' raw {} } "
-                             "features { name: 'y' label {} } } }")),
-        "dir/job.textproto");
-    EXPECT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->data().train().tfrecord().files(0), "dir/a");
-    return JobDigest(*job);
-  };
-  EXPECT_EQ(digest("files: 'a'"), digest("files: 'a' files: 'c'"));
-}
-
-TEST(JobDigestTest, TheFolderOfImagesDoesNotMatter) {
-  const auto digest = [](const std::string& folder, int height) {
-    const auto job =
-        ParseJobFile(Changed("train { idx { images: \"train-images\" labels: "
-                             "\"train-labels\" } }",
-                             absl::StrCat("train { images { folder: '", folder,
-                                          "' picture { height: ", height,
-                                          " width: 2 } } }")),
-                     "dir/job.textproto");
-    EXPECT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->data().train().images().folder(), "dir/" + folder);
-    return JobDigest(*job);
-  };
-  EXPECT_EQ(digest("a", 1), digest("b", 1));
-  EXPECT_NE(digest("a", 1), digest("a", 2));
-}
-
 TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
   EXPECT_THAT(
       ErrorsOf("optimizer { learning_rate: -2 }\n"
@@ -860,6 +480,25 @@ TEST(ParseJobFileTest, ExamplesAndMicroBatches) {
   }
 }
 
+TEST(ParseJobFileTest, LostWorkers) {
+  const std::string synchronous =
+      "consistency { synchronous { replicas_to_aggregate: 2 "
+      "total_num_replicas: 2 } }";
+  for (const std::string& text :
+       {synchronous + "lost_workers { policy: WAIT }",
+        synchronous + "lost_workers { policy: CONTINUE }",
+        synchronous + "lost_workers { policy: CONTINUE max_workers: 2 }",
+        std::string("lost_workers { policy: CONTINUE min_replicas: 4 "
+                    "max_workers: 4 } local { workers: 2 }"),
+        std::string("consistency { asynchronous {} } "
+                    "lost_workers { min_replicas: 2 max_workers: 8 }"),
+        std::string("consistency { asynchronous {} } "
+                    "lost_workers { policy: CONTINUE }")}) {
+    const auto job = ParseJobFile(Changed(synchronous, text), "j");
+    EXPECT_TRUE(job.ok()) << text << ": " << job.status();
+  }
+}
+
 TEST(ParseJobFileTest, Compression) {
   const auto errors = [](const std::string& text) {
     return std::string(
@@ -880,23 +519,41 @@ TEST(ParseJobFileTest, Compression) {
       "j:23:21: Unknown enumeration value of \"INT4\" for field \"push\".");
 }
 
-TEST(ParseJobFileTest, LostWorkers) {
-  const std::string synchronous =
-      "consistency { synchronous { replicas_to_aggregate: 2 "
-      "total_num_replicas: 2 } }";
-  for (const std::string& text :
-       {synchronous + "lost_workers { policy: WAIT }",
-        synchronous + "lost_workers { policy: CONTINUE }",
-        synchronous + "lost_workers { policy: CONTINUE max_workers: 2 }",
-        std::string("lost_workers { policy: CONTINUE min_replicas: 4 "
-                    "max_workers: 4 } local { workers: 2 }"),
-        std::string("consistency { asynchronous {} } "
-                    "lost_workers { min_replicas: 2 max_workers: 8 }"),
-        std::string("consistency { asynchronous {} } "
-                    "lost_workers { policy: CONTINUE }")}) {
-    const auto job = ParseJobFile(Changed(synchronous, text), "j");
-    EXPECT_TRUE(job.ok()) << text << ": " << job.status();
-  }
+TEST(ResolveCompressionTest, TheFirstRuleThatMatchesCounts) {
+  const std::vector<std::string> names = {"dense/kernel", "dense/bias",
+                                          "out/kernel"};
+  const auto resolve = [&](const std::string& rules) {
+    const auto job = ParseJobFile(absl::StrCat(kJob, rules), "j");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return ResolveCompression(*job, names);
+  };
+  const auto texts = [&](const std::string& rules) {
+    const auto resolved = resolve(rules);
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    std::vector<std::string> texts;
+    for (const proto::Compression& compression : *resolved) {
+      texts.push_back(compression.ShortDebugString());
+    }
+    return texts;
+  };
+  EXPECT_THAT(texts(""), ElementsAre("", "", ""));
+  EXPECT_THAT(texts("compression { pull: BFLOAT16 }"), Each("pull: BFLOAT16"));
+  EXPECT_THAT(
+      texts("compression { variables: \"dense/.*\" push: INT8 }"
+            "compression { variables: \".*/kernel\" push: TOP_K top_k: 0.5 }"),
+      ElementsAre("push: INT8", "push: INT8", "push: TOP_K top_k: 0.5"));
+  // Whole names match; and it is not an error if earlier rules leave nothing
+  // for a rule.
+  EXPECT_THAT(texts("compression { variables: \".*kernel|out\" push: INT8 }"
+                    "compression { variables: \"out/kernel\" pull: FLOAT16 }"),
+              ElementsAre("push: INT8", "", "push: INT8"));
+  const absl::Status none =
+      resolve("compression { push: INT8 } compression { variables: \"dense\" }")
+          .status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(none.message(),
+            "compression[1].variables: \"dense\" is not the whole name of any "
+            "variable; the variables are dense/kernel, dense/bias, out/kernel");
 }
 
 TEST(LoadJobFileTest, ReadsAFile) {
@@ -943,268 +600,6 @@ TEST(LoadJobFileTest, Examples) {
               ::testing::IsSupersetOf(
                   {"fashion_mnist_mlp", "fashion_mnist_mlp_backup",
                    "fashion_mnist_softmax", "fashion_mnist_softmax_backup"}));
-}
-
-TEST(JobDigestTest, TellsJobsApart) {
-  const std::string digest = JobDigest(Parse(kJob));
-  EXPECT_EQ(digest.size(), 64);
-  EXPECT_EQ(JobDigest(Parse(kJob)), digest);
-  // The same job in another place, or with data in another place.
-  EXPECT_EQ(JobDigest(*ParseJobFile(kJob, "/other/dir/x.textproto")), digest);
-  EXPECT_EQ(JobDigest(Parse(Changed("train-images", "images"))), digest);
-  EXPECT_EQ(JobDigest(Parse(Changed("/data/test-labels", "labels"))), digest);
-  EXPECT_EQ(JobDigest(Parse(Changed("seed: 7", "seed: 7 local { ps: 9 }"))),
-            digest);
-  for (const auto& [from, to] :
-       std::vector<std::pair<std::string, std::string>>{
-           {"seed: 7", "seed: 8"},
-           {"batch_size: 100", "batch_size: 99"},
-           {"steps: 3000", "steps: 3001"},
-           {"sgd {}", "momentum {}"},
-           {"units: 8", "units: 9"},
-           {"scale: 0.5", "scale: 0.25"},
-           {"scale: 0.5", "scale: 0.5 short_last_batch: true"},
-           {"seed: 7", "seed: 7 examples: BY_TICKET"},
-           {"seed: 7", "seed: 7 checkpoints { every_steps: 5 }"},
-           {"seed: 7", "seed: 7 lost_workers { policy: CONTINUE }"},
-           {"seed: 7", "seed: 7 micro_batches: 2"}}) {
-    EXPECT_NE(JobDigest(Parse(Changed(from, to))), digest) << to;
-  }
-}
-
-TEST(JobDigestTest, MapsHaveOneOrder) {
-  proto::Job a;
-  proto::Job b;
-  for (int i = 0; i < 100; ++i) {
-    (*a.mutable_model()->mutable_registered()->mutable_options())[absl::StrCat(
-        "key", i)] = "value";
-    (*b.mutable_model()->mutable_registered()->mutable_options())[absl::StrCat(
-        "key", 99 - i)] = "value";
-  }
-  EXPECT_EQ(JobDigest(a), JobDigest(b));
-}
-
-TEST(LayerNamesTest, KindAndCount) {
-  proto::Sequential model;
-  ASSERT_TRUE(TextFormat::ParseFromString(
-      R"(layers { dense { units: 1 } } layers { relu {} }
-         layers { name: "x" dense { units: 1 } } layers { dense { units: 1 } }
-         layers { relu {} } layers {})",
-      &model));
-  EXPECT_THAT(LayerNames(model.layers()),
-              ElementsAre("dense", "relu", "x", "dense_2", "relu_1", ""));
-}
-
-// A job with this length and batch size.
-proto::Job JobOf(const std::string& length, uint32_t batch_size) {
-  proto::Job job;
-  EXPECT_TRUE(TextFormat::ParseFromString(
-      absl::StrCat(length, " batch_size: ", batch_size), &job))
-      << length;
-  return job;
-}
-
-constexpr char kShort[] = " data { short_last_batch: true }";
-
-TEST(ResolveCompressionTest, TheFirstRuleThatMatchesCounts) {
-  const std::vector<std::string> names = {"dense/kernel", "dense/bias",
-                                          "out/kernel"};
-  const auto resolve = [&](const std::string& rules) {
-    const auto job = ParseJobFile(absl::StrCat(kJob, rules), "j");
-    EXPECT_TRUE(job.ok()) << job.status();
-    return ResolveCompression(*job, names);
-  };
-  const auto texts = [&](const std::string& rules) {
-    const auto resolved = resolve(rules);
-    EXPECT_TRUE(resolved.ok()) << resolved.status();
-    std::vector<std::string> texts;
-    for (const proto::Compression& compression : *resolved) {
-      texts.push_back(compression.ShortDebugString());
-    }
-    return texts;
-  };
-  EXPECT_THAT(texts(""), ElementsAre("", "", ""));
-  EXPECT_THAT(texts("compression { pull: BFLOAT16 }"), Each("pull: BFLOAT16"));
-  EXPECT_THAT(
-      texts("compression { variables: \"dense/.*\" push: INT8 }"
-            "compression { variables: \".*/kernel\" push: TOP_K top_k: 0.5 }"),
-      ElementsAre("push: INT8", "push: INT8", "push: TOP_K top_k: 0.5"));
-  // Whole names match; and it is not an error if earlier rules leave nothing
-  // for a rule.
-  EXPECT_THAT(texts("compression { variables: \".*kernel|out\" push: INT8 }"
-                    "compression { variables: \"out/kernel\" pull: FLOAT16 }"),
-              ElementsAre("push: INT8", "", "push: INT8"));
-  const absl::Status none =
-      resolve("compression { push: INT8 } compression { variables: \"dense\" }")
-          .status();
-  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(none.message(),
-            "compression[1].variables: \"dense\" is not the whole name of any "
-            "variable; the variables are dense/kernel, dense/bias, out/kernel");
-}
-
-TEST(TotalStepsTest, ByStep) {
-  const struct {
-    std::string length;
-    uint32_t batch_size;
-    uint64_t examples;
-    uint32_t seats;
-    uint64_t steps;
-  } kCases[] = {
-      {"steps: 3000", 100, 60000, 2, 3000},
-      {"epochs: 1", 100, 60000, 2, 300},
-      {"epochs: 10", 100, 60000, 2, 3000},
-      {"epochs: 1", 100, 60001, 2, 301},
-      {"epochs: 1", 100, 59999, 2, 300},
-      {"epochs: 0.5", 100, 60000, 1, 300},
-      {"epochs: 1", 7, 100, 3, 5},   // 100 / 21 = 4.76
-      {"epochs: 5", 7, 100, 3, 24},  // 500 / 21 = 23.81
-      {"epochs: 0.1", 1, 30, 3, 1},  // 0.1 * 30 = 3.0000000000000004
-      {"epochs: 0.001", 100, 100, 1, 1},
-      {"epochs: 1", 100, 0, 1, 1},
-      {"epochs: 1e9", 1, 1000000000, 1, 1000000000000000},
-      // Each epoch is rounded separately: 100 / 21 are 5 steps.
-      {absl::StrCat("steps: 3000", kShort), 7, 100, 3, 3000},
-      {absl::StrCat("epochs: 1", kShort), 7, 100, 3, 5},
-      {absl::StrCat("epochs: 5", kShort), 7, 100, 3, 25},
-      {absl::StrCat("epochs: 3", kShort), 7, 105, 3, 15},
-      {absl::StrCat("epochs: 3", kShort), 7, 106, 3, 18},
-      // In the last epoch, 25 examples are 2 steps, and 21 are one.
-      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 3, 12},
-      {absl::StrCat("epochs: 2.21", kShort), 7, 100, 3, 11},
-      {absl::StrCat("epochs: 0.01", kShort), 7, 100, 3, 1},
-      // A rounding error does not add a step: 3.1 - 3 = 0.10000000000000009;
-      // for 30 examples, 3.0000000000000027.
-      {absl::StrCat("epochs: 3.1", kShort), 1, 30, 3, 31},
-      {absl::StrCat("epochs: 2.9999999999999996", kShort), 1, 30, 3, 30},
-      {absl::StrCat("epochs: 3.0000000000000004", kShort), 1, 30, 3, 30},
-      // A batch or a step larger than the data.
-      {absl::StrCat("epochs: 4", kShort), 7, 5, 1, 4},
-      {absl::StrCat("epochs: 4", kShort), 2, 5, 3, 4},
-      {absl::StrCat("epochs: 1", kShort), 100, 0, 1, 1},
-      {absl::StrCat("epochs: 1e9", kShort), 1, 1000000001, 1, 1000000000000000},
-  };
-  for (const auto& test : kCases) {
-    // Backup replicas have seats too.
-    const Replicas replicas = {.to_aggregate = 1, .total = test.seats};
-    const proto::Job job = JobOf(test.length, test.batch_size);
-    EXPECT_EQ(TotalSteps(job, test.examples, replicas), test.steps)
-        << test.length << " of " << test.examples;
-    EXPECT_EQ(TotalTickets(job, test.examples, replicas), 0);
-  }
-}
-
-TEST(TotalTicketsTest, Table) {
-  const struct {
-    std::string length;
-    uint32_t batch_size;
-    uint64_t examples;
-    // N, or 0 for asynchronous.
-    uint32_t to_aggregate;
-    uint64_t tickets;
-    uint64_t steps;
-  } kCases[] = {
-      {"steps: 3000", 100, 60000, 0, 3000, 3000},
-      {"epochs: 1", 100, 60000, 0, 600, 600},
-      {"epochs: 2", 7, 100, 0, 29, 29},  // 200 / 7 = 28.57
-      {"epochs: 0.1", 1, 30, 0, 3, 3},
-      {"epochs: 0.001", 100, 100, 0, 1, 1},
-      {"epochs: 1", 100, 0, 0, 1, 1},
-      {"epochs: 1e9", 1, 1000000001, 0, 1000000000000000, 1000000000000000},
-      {"steps: 1000000000000000", 1, 10, 0, 1000000000000000, 1000000000000000},
-      // Each epoch is rounded separately: 100 / 7 are 15 batches, and 25
-      // examples are 4.
-      {absl::StrCat("epochs: 2", kShort), 7, 100, 0, 30, 30},
-      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 0, 34, 34},
-      {absl::StrCat("epochs: 2", kShort), 200, 100, 0, 2, 2},
-      // N per step, except in the last.
-      {"steps: 3000", 100, 60000, 2, 6000, 3000},
-      {"epochs: 1", 100, 60000, 2, 600, 300},
-      {"epochs: 2", 7, 100, 3, 29, 10},
-      {"epochs: 2", 7, 100, 1, 29, 29},
-      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 3, 34, 12},
-      // At most 1e18 tickets and 1e15 steps.
-      {"steps: 1000000000000000", 1, 10, 3, 3000000000000000, 1000000000000000},
-      {"steps: 1000000000000000", 1, 10, 999, 999000000000000000,
-       1000000000000000},
-      {"steps: 1000000000000000", 1, 10, 65536, 1000000000000000000,
-       15258789062500},
-      {"epochs: 1e9", 1, 10000000000, 3, 3000000000000000, 1000000000000000},
-      {"epochs: 1e9", 1, 10000000000, 65536, 1000000000000000000,
-       15258789062500},
-  };
-  for (const auto& test : kCases) {
-    Replicas replicas;
-    replicas.to_aggregate = test.to_aggregate;
-    // Backup replicas need no tickets of their own.
-    replicas.total = 5;
-    replicas.asynchronous = test.to_aggregate == 0;
-    replicas.examples = proto::BY_TICKET;
-    const proto::Job job = JobOf(test.length, test.batch_size);
-    EXPECT_EQ(TotalTickets(job, test.examples, replicas), test.tickets)
-        << test.length << " of " << test.examples;
-    EXPECT_EQ(TotalSteps(job, test.examples, replicas), test.steps)
-        << test.length << " of " << test.examples;
-  }
-}
-
-TEST(ResolveConsistencyTest, ShortLastBatchesNeedTicketsWithBackupReplicas) {
-  proto::Job job;
-  job.mutable_data()->set_short_last_batch(true);
-  auto& sync = *job.mutable_consistency()->mutable_synchronous();
-  EXPECT_TRUE(ResolveConsistency(job, 3).ok());
-  sync.set_replicas_to_aggregate(2);
-  EXPECT_THAT(std::string(ResolveConsistency(job, 3).status().message()),
-              HasSubstr("short_last_batch"));
-  job.set_examples(proto::BY_TICKET);
-  EXPECT_TRUE(ResolveConsistency(job, 3).ok());
-}
-
-// A job with a click model.
-std::string ClickJob(const std::string& model, const std::string& optimizer) {
-  return absl::StrCat("name: 'clicks' model { ", model,
-                      " } data { train { criteo { files: 'a.tsv' } } } "
-                      "batch_size: 10 steps: 5 optimizer { learning_rate: 0.1 ",
-                      optimizer, " {} }");
-}
-
-TEST(ClickModelRulesTest, HoldForTablesAndLayers) {
-  const auto error = [](const std::string& model,
-                        const std::string& optimizer) {
-    return std::string(
-        ParseJobFile(ClickJob(model, optimizer), "job").status().message());
-  };
-  EXPECT_EQ(error("logistic_regression {}", "ftrl"), "");
-  EXPECT_EQ(error("dlrm { embedding { row_length: 8 table { optimizer { "
-                  "learning_rate: 0.1 adagrad {} } row_wise: true } } bottom { "
-                  "dense { units: 8 } } top { relu {} } }",
-                  "adamw"),
-            "");
-  EXPECT_THAT(
-      error("logistic_regression {}", "adamw"),
-      AllOf(HasSubstr("model.logistic_regression.linear.optimizer"),
-            HasSubstr("sgd, momentum, adagrad, adam or ftrl, which can update "
-                      "single rows; without its own optimizer")));
-  EXPECT_THAT(error("factorization_machine {}", "sgd"),
-              HasSubstr("model.factorization_machine.embedding: "));
-  EXPECT_THAT(error("factorization_machine { embedding {} }", "sgd"),
-              HasSubstr("embedding.row_length"));
-  EXPECT_THAT(
-      error("deep_fm { embedding { row_length: 4 table { row_wise: true "
-            "initializer { he {} } } } layers { relu {} } }",
-            "sgd"),
-      AllOf(HasSubstr("table.row_wise: is only for adagrad"),
-            HasSubstr("depends on the number of rows")));
-  EXPECT_THAT(
-      error("wide_and_deep { embedding { row_length: 4 } layers { name: "
-            "'a' relu {} } layers { name: 'a' relu {} } }",
-            "sgd"),
-      HasSubstr("model.wide_and_deep.layers[1]"));
-  EXPECT_THAT(
-      error("dlrm { embedding { row_length: 4 } bottom { dense { units: "
-            "4 } } }",
-            "sgd"),
-      HasSubstr("model.dlrm.top"));
 }
 
 }  // namespace
