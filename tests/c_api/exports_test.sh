@@ -8,7 +8,7 @@ set -euo pipefail
 
 header=client/c_api/holdfast.h
 library=client/c_api/libholdfast.so
-tests=(tests/c_api/{calls.c,c_api_test.cc,c_api_testing.h,rows_test.cc})
+tests=(tests/c_api/calls.c tests/c_api/c_api_testing.h tests/c_api/*_test.cc)
 
 fail() {
   echo "FAILED: $*"
