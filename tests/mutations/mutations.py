@@ -257,11 +257,11 @@ MUTATIONS = [
                '      if (!applied_.Contains(push) || Mutant("T9")) {\n        left.insert'),
     ]),
     Mutation("S1", "a worker waits for a verdict before it fills its next seat", [
-        Change("tests/world/worker.cc",
+        Change("tests/world/synchronous_worker.cc",
                "  SendOffer(OfferOf(sequence, batch));\n  seat_ += job().m();\n  NextSeat();",
                "  SendOffer(OfferOf(sequence, batch));\n  seat_ += job().m();\n"
                '  if (!Mutant("S1")) NextSeat();'),
-        Change("tests/world/worker.cc",
+        Change("tests/world/synchronous_worker.cc",
                "  --open_offers_;\n  NextWhenTold();",
                "  --open_offers_;\n"
                '  if (Mutant("S1") && !pushed_all_) return NextSeat();\n'
