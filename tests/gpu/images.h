@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/gpu/device_under_test.h"
 #include "worker/backend/backend.h"
 
 namespace holdfast {
@@ -80,6 +82,36 @@ inline std::string Name(const char* what, const Images& images) {
                       w.width, " x ", w.channels, ", window ", w.window_height,
                       " x ", w.window_width, ", stride ", w.stride_height,
                       ", groups ", images.groups);
+}
+
+// Of many sizes, strides, paddings and groups, also without images.
+inline const std::vector<Images>& AllImages() {
+  static const auto* const all = new std::vector<Images>{
+      MakeImages(1, 1, 1, 1, 1, 1, 0, 1, 1),
+      MakeImages(2, 5, 7, 3, 3, 1, 1, 4, 1),
+      MakeImages(0, 5, 7, 3, 3, 1, 1, 4, 1),
+      MakeImages(3, 8, 8, 4, 3, 2, 1, 6, 2),
+      MakeImages(2, 9, 6, 6, 2, 3, 0, 6, 6),
+      MakeImages(5, 6, 5, 7, 1, 1, 0, 9, 1),
+      MakeImages(5, 6, 5, 8, 1, 2, 0, 4, 4),
+      MakeImages(4, 12, 13, 2, 5, 2, 2, 3, 1),
+      // Channels that threads process four or eight at a time, with strides 1
+      // and 2, in groups and depthwise.
+      MakeImages(3, 6, 5, 8, 3, 1, 1, 8, 1),
+      MakeImages(2, 7, 6, 12, 3, 2, 1, 16, 1),
+      MakeImages(3, 5, 5, 16, 3, 1, 1, 12, 2),
+      MakeImages(2, 6, 7, 8, 3, 1, 1, 8, 8),
+      MakeImages(3, 5, 6, 12, 1, 2, 0, 8, 1),
+      MakeImages(9, 6, 5, 8, 1, 1, 0, 16, 1),
+      MakeImages(2, 9, 8, 4, 3, 1, 0, 3, 1),
+      MakeImages(DeviceIsSlow() ? 1 : 33, 28, 28, 16, 5, 1, 2, 32, 1),
+      // More padding after than before; and pixels at the end that no window
+      // covers.
+      MakeSameImages(3, 8, 10, 4, 3, 2, 6, 2),
+      MakeSameImages(3, 7, 10, 4, 2, 3, 8, 1),
+      MakeSameImages(2, 9, 6, 3, 4, 1, 5, 1),
+  };
+  return *all;
 }
 
 }  // namespace holdfast
