@@ -6,12 +6,12 @@
 #include <map>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "cli/npy.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/table_rows.h"
 
 namespace holdfast {
 namespace {
@@ -23,31 +23,20 @@ absl::Status Append(absl::Span<const Number> numbers, WritableFile* file) {
                         numbers.size() * sizeof(Number)));
 }
 
-// Visits rows, and possibly candidates, in any order, but in the same order
-// each time.
-using ReadRows = absl::FunctionRef<absl::Status(CheckpointReader::VisitRow)>;
-
-// `ids` are the ids of all rows, in increasing order. `length` is the number of
-// values in a row.
-absl::Status AppendValues(ReadRows read, absl::Span<const uint64_t> ids,
-                          size_t length, uint64_t window_bytes,
+// `source` visits the same rows in the same order each time. `ids` are the ids
+// of all rows, in increasing order.
+absl::Status AppendValues(RowSource source, absl::Span<const uint64_t> ids,
+                          size_t row_length, uint64_t window_bytes,
                           WritableFile* file) {
   const size_t window =
-      std::max<uint64_t>(1, window_bytes / (length * sizeof(float)));
+      std::max<uint64_t>(1, window_bytes / (row_length * sizeof(float)));
   std::vector<float> values;
   while (!ids.empty()) {
     const absl::Span<const uint64_t> some = ids.subspan(0, window);
     ids.remove_prefix(some.size());
-    values.resize(some.size() * length);
-    absl::Status status = read([&](const StoredRow& row) {
-      if (row.is_candidate || row.id < some.front() || row.id > some.back()) {
-        return absl::OkStatus();
-      }
-      const size_t i =
-          std::lower_bound(some.begin(), some.end(), row.id) - some.begin();
-      std::copy_n(row.floats.begin(), length, &values[i * length]);
-      return absl::OkStatus();
-    });
+    values.resize(some.size() * row_length);
+    absl::Status status =
+        ReadRowValues(source, some, row_length, absl::MakeSpan(values));
     if (status.ok()) status = Append(absl::MakeConstSpan(values), file);
     if (!status.ok()) return status;
   }
@@ -61,8 +50,8 @@ absl::Status AppendIds(absl::Span<const uint64_t> ids, WritableFile* file) {
 }
 
 // Replaces PATH.ids.npy and PATH.values.npy.
-absl::Status WriteRows(const std::string& path, ReadRows read,
-                       absl::Span<const uint64_t> ids, size_t length,
+absl::Status WriteRows(const std::string& path, RowSource source,
+                       absl::Span<const uint64_t> ids, size_t row_length,
                        uint64_t window_bytes) {
   return ReplaceFile(
       absl::StrCat(path, ".ids.npy"), [&](WritableFile* ids_file) {
@@ -71,27 +60,20 @@ absl::Status WriteRows(const std::string& path, ReadRows read,
             absl::StrCat(path, ".values.npy"), [&](WritableFile* file) {
               absl::Status written = file->Append(
                   NpyHeader("<f4", {static_cast<int64_t>(ids.size()),
-                                    static_cast<int64_t>(length)}));
+                                    static_cast<int64_t>(row_length)}));
               if (!written.ok()) return written;
-              return AppendValues(read, ids, length, window_bytes, file);
+              return AppendValues(source, ids, row_length, window_bytes, file);
             });
       });
 }
 
 absl::Status ExportTable(CheckpointReader* reader, const std::string& table,
                          const std::string& path, uint64_t window_bytes) {
-  std::vector<uint64_t> ids;
-  ids.reserve(reader->CountRows(table, {}).rows);
-  const auto read = [&](CheckpointReader::VisitRow visit) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto ids, ReadRowIds(reader, table));
+  const auto source = [&](CheckpointReader::VisitRow visit) {
     return reader->ReadRows(table, {}, visit);
   };
-  const absl::Status status = read([&](const StoredRow& row) {
-    if (!row.is_candidate) ids.push_back(row.id);
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  std::sort(ids.begin(), ids.end());
-  return WriteRows(path, read, ids, reader->FindTable(table)->row_length(),
+  return WriteRows(path, source, ids, reader->FindTable(table)->row_length(),
                    window_bytes);
 }
 
@@ -115,7 +97,7 @@ absl::StatusOr<TableChanges> ExportChangesOf(CheckpointReader* reader,
   if (!status.ok()) return status;
   std::sort(ids.begin(), ids.end());
   std::sort(removed.begin(), removed.end());
-  const auto read = [&](CheckpointReader::VisitRow visit) {
+  const auto source = [&](CheckpointReader::VisitRow visit) {
     return reader->ReadChanges(
         table, {}, since_step, visit,
         [](uint32_t, uint64_t) { return absl::OkStatus(); });
@@ -123,7 +105,7 @@ absl::StatusOr<TableChanges> ExportChangesOf(CheckpointReader* reader,
   status =
       ReplaceFile(absl::StrCat(path, ".removed.npy"), [&](WritableFile* file) {
         HOLDFAST_RETURN_IF_ERROR(AppendIds(removed, file));
-        return WriteRows(path, read, ids,
+        return WriteRows(path, source, ids,
                          reader->FindTable(table)->row_length(), window_bytes);
       });
   if (!status.ok()) return status;
