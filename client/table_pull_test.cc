@@ -168,6 +168,38 @@ TEST_F(TablePullTest, SynchronouslyItIsNot) {
   EXPECT_EQ(Await(), absl::OkStatus());
 }
 
+// ps 0 is asked for the version; asynchronously, every ps is.
+TEST_F(TablePullTest, WithoutVariablesTheVersionIsAskedFor) {
+  RemoveVariables();
+  Start(2, 1 << 20);
+  EXPECT_THAT(AnswerPull(0, 6).ranges(), IsEmpty());
+  EXPECT_THAT(transport_.names(), IsEmpty());
+  EXPECT_EQ(Await(), absl::OkStatus());
+  EXPECT_EQ(into_.version, GlobalStep(6));
+  EXPECT_EQ(into_.size(), 0);
+
+  Start(2, 1 << 20, /*asynchronous=*/true);
+  EXPECT_THAT(AnswerPull(0, 9).ranges(), IsEmpty());
+  EXPECT_THAT(AnswerPull(1, 7).ranges(), IsEmpty());
+  EXPECT_EQ(Await(), absl::OkStatus());
+  EXPECT_EQ(into_.version, GlobalStep(7));
+}
+
+// Rows have the version that ps 0 is asked for [R7].
+TEST_F(TablePullTest, WithoutVariablesRowsHaveOneVersion) {
+  RemoveVariables();
+  const std::vector<uint64_t> ids = {IdOf(1, 2, 0)};
+  Want(ids);
+  Start(2, 1 << 20);
+  AnswerPull(0, 5);
+  AnswerPull(1, 6);  // the row
+  EXPECT_FALSE(pull_->done());
+  EXPECT_EQ(AnswerPull(0, 6).min_version(), 6);
+  EXPECT_EQ(Await(), absl::OkStatus());
+  EXPECT_EQ(into_.version, GlobalStep(6));
+  EXPECT_THAT(into_.RowsOf(0), ElementsAreArray(Values(ids, 6)));
+}
+
 TEST_F(TablePullTest, RowsOfNoTableAreRefused) {
   into_.WantRows(1, {{3}});
   Start(1, 1 << 20);

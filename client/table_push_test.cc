@@ -292,6 +292,35 @@ TEST_F(TableExchangeTest, RowsGoBothWaysInTheSameCall) {
   EXPECT_THAT(transport_.names(), IsEmpty());
 }
 
+TEST_F(TableExchangeTest, RowsGoBothWaysWithoutVariables) {
+  RemoveVariables();
+  Start(1, 1 << 20);
+  AddRows({2, 5});
+  const std::vector<uint64_t> wanted = {5, 6};
+  next_.WantRows(0, wanted);
+  EXPECT_EQ(Contribute(), absl::OkStatus());
+  const auto request = AnswerExchange(8);
+  ASSERT_THAT(request.tensors, SizeIs(1));
+  EXPECT_THAT(IdsOf(*request.tensors[0].rows), ElementsAre(2, 5));
+  ExpectAccepted();
+  EXPECT_EQ(next_.version, GlobalStep(8));
+  EXPECT_THAT(next_.RowsOf(0), ElementsAreArray(Values(wanted, 8)));
+  EXPECT_THAT(transport_.names(), IsEmpty());
+}
+
+// The exchange brings no values, so the version is pulled by itself.
+TEST_F(TableExchangeTest, WithoutVariablesAndRowsTheVersionFollows) {
+  RemoveVariables();
+  Start(1, 1 << 20);
+  EXPECT_EQ(Contribute(), absl::OkStatus());
+  const auto request = AnswerExchange(8);
+  EXPECT_THAT(request.tensors, IsEmpty());
+  EXPECT_THAT(request.message.ranges(), IsEmpty());
+  EXPECT_EQ(AnswerPull(0, 8).min_version(), 8);
+  ExpectAccepted();
+  EXPECT_EQ(next_.version, GlobalStep(8));
+}
+
 TEST_F(TableExchangeTest, TheRowsOfEitherMayBeMissing) {
   Start(1, 1 << 20);
   AddVariables();

@@ -82,6 +82,9 @@ class GenerationTest : public ::testing::Test {
     table.set_max_rows_per_push(max_rows_per_push);
   }
 
+  // The generations made from now on have no variables.
+  void RemoveVariables() { has_variables_ = false; }
+
   // `sent_part_bytes`: the size limit of parts when nothing is lent; 0:
   // `part_bytes`.
   std::shared_ptr<GenerationState> MakeGeneration(uint32_t num_ps,
@@ -97,6 +100,10 @@ class GenerationTest : public ::testing::Test {
     news.sender = SenderOf(2);
     context->Hear(news);
     proto::GetPlacementResponse placement = PlacementOf(num_ps, asynchronous);
+    if (!has_variables_) {
+      placement.mutable_declaration()->clear_variables();
+      placement.clear_slices();
+    }
     for (const proto::EmbeddingTable& table : tables_) {
       *placement.mutable_declaration()->add_tables() = table;
     }
@@ -149,6 +156,7 @@ class GenerationTest : public ::testing::Test {
 
   FakeTransport transport_;
   std::vector<proto::EmbeddingTable> tables_;
+  bool has_variables_ = true;
 };
 
 }  // namespace holdfast::client

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
+#include "proto/cluster.pb.h"
 #include "proto/rules.pb.h"
 #include "proto/training.pb.h"
 
@@ -263,6 +264,14 @@ void CheckLossScale(const proto::LossScale& scale,
   }
 }
 
+void CheckDeclaration(const proto::Declaration& declaration,
+                      std::vector<BrokenRule>* broken) {
+  if (declaration.variables().empty() && declaration.tables().empty()) {
+    broken->push_back(
+        {"variables", "must have at least one, unless there are tables"});
+  }
+}
+
 void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count() && !IsFull(*broken); ++i) {
@@ -304,6 +313,10 @@ void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   }
   if (const auto* scale = DynamicCastToGenerated<proto::LossScale>(&message)) {
     CheckLossScale(*scale, broken);
+  }
+  if (const auto* declaration =
+          DynamicCastToGenerated<proto::Declaration>(&message)) {
+    CheckDeclaration(*declaration, broken);
   }
 }
 

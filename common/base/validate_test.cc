@@ -21,6 +21,7 @@ namespace holdfast {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 std::string Message(const absl::Status& status) {
@@ -98,6 +99,19 @@ TEST(ValidateMessageTest, RulesBetweenFields) {
   proto::Initializer::Uniform uniform;
   EXPECT_EQ(Message(ValidateMessage(uniform)),
             "Uniform: high: must be above low, which is 0, is 0");
+}
+
+TEST(ValidateMessageTest, ADeclarationHasVariablesOrTables) {
+  constexpr char kNeither[] =
+      "variables: must have at least one, unless there are tables";
+  proto::Declaration declaration;
+  EXPECT_THAT(Message(ValidateMessage(declaration)), HasSubstr(kNeither));
+  declaration.add_tables();
+  EXPECT_THAT(Message(ValidateMessage(declaration)),
+              Not(HasSubstr("variables")));
+  declaration.clear_tables();
+  declaration.add_variables();
+  EXPECT_THAT(Message(ValidateMessage(declaration)), Not(HasSubstr(kNeither)));
 }
 
 // The error for an optimizer of learning rate 1, with this text added.

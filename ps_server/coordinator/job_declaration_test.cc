@@ -61,6 +61,33 @@ TEST(JobDeclarationTest, VariablesAreChecked) {
                     {"names optimizer 1, but there are 1, numbered from 0"}));
 }
 
+TEST(JobDeclarationTest, TablesNeedNoVariables) {
+  proto::Declaration alone = Make();
+  alone.clear_variables();
+  proto::EmbeddingTable& table = *alone.add_tables();
+  table.set_name("items");
+  table.set_row_length(2);
+  table.set_max_rows_per_push(4);
+  table.mutable_initializer()->mutable_zeros();
+
+  JobDeclaration first(2, 1, /*has_archive=*/true);
+  ASSERT_TRUE(first.CheckDigests(kWorker0, With("j", "d"), false).ok());
+  const auto complete = first.Complete(alone);
+  ASSERT_TRUE(complete.ok()) << complete.status();
+  ASSERT_EQ(first.Set(*complete), absl::OkStatus());
+  EXPECT_TRUE(first.slices().empty());
+  proto::Journal journal;
+  first.AddTo(&journal);
+
+  JobDeclaration second(3, 1, /*has_archive=*/true);
+  ASSERT_EQ(second.TakeUp(journal), absl::OkStatus());
+  const auto changes = second.Resume(*second.Complete(alone), {2, true});
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  EXPECT_TRUE(changes->empty());
+  EXPECT_TRUE(second.settled());
+  EXPECT_EQ(second->tables_size(), 1);
+}
+
 TEST(JobDeclarationTest, TheFirstFieldThatDiffersIsNamed) {
   proto::Declaration other = Make();
   other.set_total_steps(4);

@@ -165,7 +165,8 @@ class Cluster:
         self.replicas = int(place.num_replicas)
         self.is_chief = bool(place.is_chief)
         self._evaluates = place.job == b"evaluator"
-        self._variables: list[tuple[str, tuple[int, ...], bool]] = []
+        # None until they exist on every ps.
+        self._variables: list[tuple[str, tuple[int, ...], bool]] | None = None
         self._tables: dict[str, _rows.Table] = {}
         self._loop: Loop | None = None
         _process.open_clusters.add(self)
@@ -221,6 +222,7 @@ class Cluster:
         Args:
             variables: Variables by name: a ``Variable``, or a float32 array of any shape
                 that holds its first values. Names consist of letters, digits and "_-./".
+                A job with ``tables`` may have none: ``{}``.
             optimizer: The rule by which a step changes variables.
             steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous
                 jobs with examples by ticket hand out as many batches as fill all steps.
@@ -709,18 +711,20 @@ class Cluster:
         _native.wait(library.holdfast_await_variables, self._handle, SLICE_MS)
         count = ctypes.c_size_t()
         _native.call(library.holdfast_get_num_variables, self._handle, ctypes.byref(count))
-        self._variables = []
+        variables = []
         for i in range(count.value):
             variable = _native.Variable()
             _native.call(library.holdfast_get_variable, self._handle, i, ctypes.byref(variable))
-            self._variables.append(
+            variables.append(
                 (variable.name.decode(), _native.shape_of(variable), bool(variable.trainable))
             )
         self._tables = _rows.tables_of(self._handle)
+        self._variables = variables
 
     def _need_variables(self) -> list[tuple[str, tuple[int, ...], bool]]:
-        if not self._variables:
+        if self._variables is None:
             self._await_variables()
+        assert self._variables is not None
         return self._variables
 
     def _begin(self, place: Place | None = None) -> Loop:

@@ -133,6 +133,58 @@ TEST_F(RowsTest, TablesAreTold) {
   holdfast_close(cluster);
 }
 
+// Of one table, without variables.
+std::string Alone(const std::string& consistency) {
+  return absl::StrCat(R"(
+    tables { name: "t" row_length: 2 max_rows_per_push: 3
+             initializer { constant { value: 5 } } }
+    optimizers { learning_rate: 1 sgd {} } total_steps: 3
+    timeouts { recovery_seconds: 60 } consistency { )",
+                      consistency, " {} }");
+}
+
+TEST_F(RowsTest, AJobMayHaveTablesAlone) {
+  for (const std::string consistency : {"synchronous", "asynchronous"}) {
+    for (const uint32_t num_ps : {1, 3}) {
+      SCOPED_TRACE(absl::StrCat(consistency, ", ", num_ps, " ps"));
+      Start(num_ps, /*num_workers=*/1);
+      Trainer trainer(Worker(0), Alone(consistency));
+      size_t count = 1;
+      EXPECT_OK(Call(holdfast_get_num_variables, trainer.cluster(), &count));
+      EXPECT_EQ(count, 0);
+      for (int step = 0; step < 3; ++step) {
+        const holdfast_turn turn = trainer.Next();
+        EXPECT_EQ(turn.done, 0);
+        EXPECT_EQ(turn.step, step);
+        const float expected = 5.f - static_cast<float>(step);
+        EXPECT_THAT(trainer.Read({7, 1, kLast}), Each(expected));
+        EXPECT_OK(trainer.AddRows({0, {1, 7, kLast}}, {1, 1, 1, 1, 1, 1}));
+        EXPECT_OK(Call(holdfast_loop_push, trainer.loop(), nullptr, nullptr,
+                       size_t{0}, uint64_t{1}, 0.5, HOLDFAST_CLIP_AS_DECLARED));
+      }
+      EXPECT_EQ(trainer.Next().done, 1);
+      EXPECT_THAT(trainer.Read({7, 1, kLast}), Each(2));
+      trainer.Leave();
+      ExpectDone();
+    }
+  }
+}
+
+TEST_F(RowsTest, AJobWithNeitherVariablesNorTablesIsRefused) {
+  Start(/*num_ps=*/1, /*num_workers=*/1);
+  holdfast_cluster* const cluster = Connect(Worker(0));
+  const Result result =
+      Call(holdfast_declare, cluster,
+           "optimizers { learning_rate: 1 sgd {} } total_steps: 3 "
+           "consistency { synchronous {} }",
+           nullptr, size_t{0}, int64_t{-1});
+  EXPECT_EQ(result.kind, HOLDFAST_INVALID);
+  EXPECT_THAT(result.message,
+              HasSubstr("variables: must have at least one, unless there are "
+                        "tables"));
+  holdfast_close(cluster);
+}
+
 TEST_F(RowsTest, RowsAreReadAndTheirGradientsAddedUp) {
   for (const uint32_t num_ps : {1, 3}) {
     Start(num_ps, /*num_workers=*/1);
