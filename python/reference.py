@@ -26,7 +26,7 @@ import holdfast
 # begin with the module's name.
 GROUPS = {
     "Training": ["connect", "Cluster", "batch_indices", "digest", "load_checkpoint"],
-    "Status and results": ["Status", "Outcomes", "Checkpoint"],
+    "Status and results": ["Status", "Outcomes", "Checkpoint", "StoredTable"],
     "Variables": [
         "Variable", "Initializer", "Zeros", "Constant", "Uniform", "Normal", "TruncatedNormal",
         "Glorot", "He", "Compression", "Partitioner", "FixedShards", "MinSize", "MaxSize",
@@ -163,7 +163,7 @@ def of_class(name: str, cls: type) -> Iterator[str]:
     base = cls.__mro__[1]
     is_subclass = base.__name__ in holdfast.__all__
     yield "```python"
-    made_by_another = name in ("Cluster", "Status", "Outcomes", "Checkpoint")
+    made_by_another = name in ("Cluster", "Status", "Outcomes", "Checkpoint", "StoredTable")
     if made_by_another:
         yield f"class {name}"
     elif issubclass(cls, Exception):

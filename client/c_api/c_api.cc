@@ -297,17 +297,12 @@ int32_t holdfast_get_table(holdfast_cluster* cluster, size_t index,
     if (table == nullptr) return Null("table");
     const auto declared = connection.declared();
     if (declared == nullptr) return NoVariables();
-    const auto& tables = declared->declaration.tables();
-    const size_t num_tables = tables.size();
+    const size_t num_tables = declared->declaration.tables_size();
     if (index >= num_tables) {
       return Invalid(
           absl::StrCat("there is no table ", index, ", only ", num_tables));
     }
-    const auto& from = tables[static_cast<int>(index)];
-    *table = {};
-    table->name = from.name().c_str();
-    table->row_length = from.row_length();
-    table->max_rows_per_push = from.max_rows_per_push();
+    declared->CopyTable(index, table);
     return Error();
   });
 }
@@ -685,6 +680,42 @@ int32_t holdfast_values_get_digest(holdfast_values* values, char** text,
     Error result = found.Check();
     if (result.ok()) *text = CopyOf(found.Digest());
     return result;
+  });
+}
+
+int32_t holdfast_values_get_num_tables(holdfast_values* values, size_t* count,
+                                       holdfast_error** error) {
+  return With<Values>(values, error, [&](Values& found) {
+    if (count == nullptr) return Null("count");
+    *count = found.num_tables();
+    return Error();
+  });
+}
+
+int32_t holdfast_values_get_table(holdfast_values* values, size_t index,
+                                  holdfast_table* table,
+                                  holdfast_error** error) {
+  return With<Values>(values, error, [&](Values& found) {
+    if (table == nullptr) return Null("table");
+    return found.GetTable(index, table);
+  });
+}
+
+int32_t holdfast_values_get_num_rows(holdfast_values* values, size_t table,
+                                     size_t* count, holdfast_error** error) {
+  return With<Values>(values, error, [&](Values& found) {
+    if (count == nullptr) return Null("count");
+    return found.GetNumRows(table, count);
+  });
+}
+
+int32_t holdfast_values_read_table(holdfast_values* values, size_t table,
+                                   uint64_t* ids, float* rows, size_t count,
+                                   holdfast_error** error) {
+  return With<Values>(values, error, [&](Values& found) {
+    if (ids == nullptr && count > 0) return Null("ids");
+    if (rows == nullptr && count > 0) return Null("rows");
+    return found.ReadTable(table, {ids, count}, rows);
   });
 }
 

@@ -684,9 +684,11 @@ HOLDFAST_EXPORT int32_t holdfast_values_wait(holdfast_values* values,
                                              int64_t timeout_ms,
                                              holdfast_error** error);
 
-/* Reads a checkpoint, without a cluster. `path`: a checkpoint's folder, or a
- * job's checkpoint directory, whose newest durable checkpoint is read. The
- * caller must free *values, and may write to its memory.
+/* Reads the variables of a checkpoint, without a cluster. `path`: a
+ * checkpoint's folder, or a job's checkpoint directory, whose newest durable
+ * checkpoint is read. Rows of tables stay on disk until
+ * holdfast_values_read_table. The caller must free *values, and may write to
+ * its memory.
  * Errors: NOT_FOUND, DAMAGED. */
 HOLDFAST_EXPORT int32_t holdfast_load_checkpoint(const char* path,
                                                  holdfast_values** values,
@@ -713,6 +715,32 @@ HOLDFAST_EXPORT int32_t holdfast_values_get_rows(holdfast_values* values,
 HOLDFAST_EXPORT int32_t holdfast_values_get_digest(holdfast_values* values,
                                                    char** text,
                                                    holdfast_error** error);
+
+/* The embedding tables of a checkpoint that holdfast_load_checkpoint has read,
+ * in order of declaration. Other values have none. The table's name is valid
+ * until the values are freed. */
+HOLDFAST_EXPORT int32_t holdfast_values_get_num_tables(holdfast_values* values,
+                                                       size_t* count,
+                                                       holdfast_error** error);
+HOLDFAST_EXPORT int32_t holdfast_values_get_table(holdfast_values* values,
+                                                  size_t index,
+                                                  holdfast_table* table,
+                                                  holdfast_error** error);
+/* The number of rows that a table has in the checkpoint. */
+HOLDFAST_EXPORT int32_t holdfast_values_get_num_rows(holdfast_values* values,
+                                                     size_t table,
+                                                     size_t* count,
+                                                     holdfast_error** error);
+/* Reads a table's rows from the checkpoint's files: ids[count], increasing, and
+ * rows [count, row_length] in the order of ids. `count` must be the table's
+ * number of rows.
+ * Errors: NOT_FOUND, if the checkpoint has been removed; DAMAGED. After these,
+ * `rows` may have been written to. */
+HOLDFAST_EXPORT int32_t holdfast_values_read_table(holdfast_values* values,
+                                                   size_t table, uint64_t* ids,
+                                                   float* rows, size_t count,
+                                                   holdfast_error** error);
+
 /* NULL is allowed. */
 HOLDFAST_EXPORT void holdfast_values_free(holdfast_values* values);
 

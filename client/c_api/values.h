@@ -34,6 +34,11 @@ class Values {
   // Makes the object for values that are already available.
   Values(std::shared_ptr<const Declared> declared,
          std::shared_ptr<const Parameters> values);
+  // The same for the values of a checkpoint, whose tables, if any, are read
+  // from its folder when they are asked for.
+  Values(std::shared_ptr<const Declared> declared,
+         std::shared_ptr<const Parameters> values, std::string folder,
+         std::vector<uint64_t> num_rows);
 
   void GiveUp() { given_up_ = true; }
 
@@ -48,7 +53,19 @@ class Values {
   Error GetRows(size_t index, absl::Span<float> into) const;
   std::string Digest() const;
 
+  // The tables of a checkpoint; there are none if the values are not from one.
+  size_t num_tables() const { return num_rows_.size(); }
+  // The following return INVALID if there is no such table.
+  Error GetTable(size_t table, holdfast_table* into) const;
+  Error GetNumRows(size_t table, size_t* count) const;
+  // Reads all rows of a table, in the order of ids. Also INVALID unless `ids`
+  // has as many elements as the table has rows. `values`: room for them all.
+  // Other errors are those of the checkpoint's files.
+  Error ReadTable(size_t table, absl::Span<uint64_t> ids, float* values) const;
+
  private:
+  Error CheckTable(size_t table) const;
+
   const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<const Parameters> values_;
   const client::RowRequest rows_;
@@ -56,6 +73,9 @@ class Values {
   std::atomic<bool> given_up_{false};
   std::atomic<bool> here_{false};
   const std::shared_ptr<const Declared> declared_;
+  // The folder of the checkpoint, and the number of rows of each of its tables.
+  const std::string folder_;
+  const std::vector<uint64_t> num_rows_;
 };
 
 // Reads the checkpoint in the folder `path`, or the newest durable one in the

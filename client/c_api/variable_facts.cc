@@ -38,4 +38,13 @@ Declared::Declared(proto::Declaration of_job)
       variables(declaration.variables().begin(),
                 declaration.variables().end()) {}
 
+void Declared::CopyTable(size_t index, holdfast_table* table) const {
+  const proto::EmbeddingTable& from =
+      declaration.tables(static_cast<int>(index));
+  *table = {};
+  table->name = from.name().c_str();
+  table->row_length = from.row_length();
+  table->max_rows_per_push = from.max_rows_per_push();
+}
+
 }  // namespace holdfast::c_api

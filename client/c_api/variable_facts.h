@@ -31,9 +31,11 @@ struct VariableFacts {
   bool moving_average = false;
 };
 
-// A declaration, and facts about its variables.
+// A declaration, and facts about its variables and tables.
 struct Declared {
   explicit Declared(proto::Declaration declaration);
+  // Describes a declared table; its name stays where it is.
+  void CopyTable(size_t index, holdfast_table* table) const;
 
   const proto::Declaration declaration;
   // Indexed by variable.

@@ -16,7 +16,7 @@ it is given; the cluster holds the variables, makes the steps, and absorbs failu
 from holdfast._loop import Outcomes
 from holdfast._native import library as _library
 from holdfast._status import Status
-from holdfast.checkpoint import Checkpoint, load_checkpoint
+from holdfast.checkpoint import Checkpoint, StoredTable, load_checkpoint
 from holdfast.cluster import Cluster, connect
 from holdfast.data import batch_indices, digest
 from holdfast.errors import (
@@ -120,6 +120,7 @@ __all__ = [
     "Sgd",
     "Status",
     "Stopped",
+    "StoredTable",
     "Synchronous",
     "Timeouts",
     "TruncatedNormal",

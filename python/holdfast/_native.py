@@ -177,6 +177,10 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "values_get_count": [_HANDLE, _OUT],
     "values_get_variable": [_HANDLE, _SIZE, _OUT],
     "values_get_rows": [_HANDLE, _SIZE, _OUT, _SIZE],
+    "values_get_num_tables": [_HANDLE, _OUT],
+    "values_get_table": [_HANDLE, _SIZE, _OUT],
+    "values_get_num_rows": [_HANDLE, _SIZE, _OUT],
+    "values_read_table": [_HANDLE, _SIZE, _OUT, _OUT, _SIZE],
     "batch_examples_shuffled": [
         ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
         ctypes.c_uint64, _OUT,

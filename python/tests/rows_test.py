@@ -2,10 +2,12 @@
 
 """Embedding tables against real ps daemons."""
 
+import glob
+import shutil
 import unittest
 
 import numpy as np
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, await_that
 
 import holdfast
 
@@ -184,6 +186,207 @@ class RowsTest(unittest.TestCase):
         expected[5] = (5, [0] * 3)
         self.assertEqual(seen, expected)
         self.assertEqual(rows.tolist(), [[-3, -3]] * 3)
+
+
+IDS = np.array([1, 2, LAST], np.uint64)
+ONES = np.ones((3, 2), FLOAT32)
+
+
+def declare_alone(cluster, **more):
+    """A job with a table and no variables."""
+    cluster.declare({}, tables={"t": table()}, optimizer=holdfast.Sgd(learning_rate=1.0), **more)
+
+
+def first_values(cluster):
+    """Of each row of IDS."""
+    return cluster.pull_rows({"t": IDS})["t"][:, 0].tolist()
+
+
+def push_alone(cluster):
+    cluster.add_rows("t", IDS, ONES)
+    cluster.push({}, loss=0.0, examples=1)
+
+
+class TablesAloneTest(unittest.TestCase):
+    def test_a_whole_loop(self):
+        for num_ps in (1, 2):
+            for consistency in (
+                holdfast.Synchronous(),
+                holdfast.Asynchronous(),
+                holdfast.Asynchronous(pipeline_depth=2),
+            ):
+                with self.subTest(num_ps=num_ps, consistency=consistency):
+                    self.run_job(num_ps, consistency)
+
+    def run_job(self, num_ps, consistency):
+        seen = []
+        with LocalCluster(num_ps) as ps:
+            with holdfast.connect(**ps.task()) as cluster:
+                declare_alone(cluster, steps=4, consistency=consistency)
+                self.assertEqual(cluster.pull(), {})
+                for batch in cluster.batches():
+                    self.assertEqual(cluster.pull(), {})
+                    seen.append(first_values(cluster))
+                    cluster.want_rows({"t": IDS})
+                    if batch == 1:  # uses no rows
+                        cluster.push([], loss=0.0, examples=1)
+                    else:
+                        push_alone(cluster)
+                self.assertEqual(first_values(cluster), [2] * 3)
+                self.assertEqual(cluster.pull(), {})
+                self.assertEqual(cluster.outcomes().accepted, 4)
+            ps.await_end()
+        # With a pipeline, the rows of the first batches depend on the timing.
+        if getattr(consistency, "pipeline_depth", None) is None:
+            self.assertEqual(seen, [[5] * 3, [4] * 3, [4] * 3, [3] * 3])
+
+    def test_two_workers(self):
+        script = """
+            import json
+            import numpy as np
+            import holdfast
+            with holdfast.connect() as cluster:
+                cluster.declare(
+                    {},
+                    optimizer=holdfast.Sgd(learning_rate=1.0),
+                    steps=5,
+                    tables={"t": holdfast.EmbeddingTable(
+                        2, holdfast.Zeros(), max_rows_per_push=2)},
+                )
+                ids = np.array([10 + cluster.replica, 1])
+                for batch in cluster.batches():
+                    rows = cluster.pull_rows({"t": ids})["t"]
+                    assert rows[1, 0] == -2 * cluster.step, (rows, cluster.step)
+                    cluster.add_rows("t", ids, np.full((2, 2), 2, np.float32))
+                    cluster.push({}, loss=0.0, examples=1)
+                rows = cluster.pull_rows({"t": [1, 10, 11, 12]})["t"]
+            print(json.dumps(rows[:, 0].tolist()))
+        """
+        with LocalCluster(2, 2) as ps:
+            scripts = [ps.run(script, i) for i in range(2)]
+            results = [script.result() for script in scripts]
+            ps.await_end()
+        self.assertEqual(results, [[-10, -5, -5, 0]] * 2)
+
+    def test_a_client_reads_rows_and_status(self):
+        with LocalCluster(2) as ps, holdfast.connect(**ps.task()) as cluster:
+            declare_alone(cluster, steps=9)
+            next(cluster.batches())
+            push_alone(cluster)
+            with holdfast.connect(ps.spec, job_name="client") as client:
+                self.assertEqual(client.pull(), {})
+                self.assertEqual(first_values(client), [4] * 3)
+
+            def rows_told():
+                tasks = ps.status().everything["tasks"]
+                tables = [t for task in tasks for t in task.get("ps", {}).get("tables", [])]
+                return sum(int(t.get("rows", 0)) for t in tables)
+
+            await_that(lambda: rows_told() == 3, "the rows in the status")
+            self.assertEqual(ps.status().global_step, 1)
+
+    def test_it_resumes_from_its_checkpoint(self):
+        for consistency in (holdfast.Synchronous(), holdfast.Asynchronous()):
+            with self.subTest(consistency=consistency), LocalCluster(2) as ps:
+                with holdfast.connect(**ps.task()) as cluster:
+                    declare_alone(cluster, steps=6, consistency=consistency)
+                    for batch in cluster.batches():
+                        if batch == 3:
+                            break
+                        push_alone(cluster)
+                    self.assertEqual(cluster.checkpoint(), 3)
+                    self.assertEqual(cluster.status().durable_step, 3)
+                for daemon in ps.ps:
+                    daemon.kill()
+                    daemon.wait()
+                checkpoint = holdfast.load_checkpoint(ps.checkpoints)
+                self.assertEqual((checkpoint.step, checkpoint.values), (3, {}))
+                ids, rows = checkpoint.read_rows("t")
+                self.assertEqual((ids.tolist(), rows.tolist()), (IDS.tolist(), [[2, 2]] * 3))
+                ps.start_again()
+                with holdfast.connect(**ps.task()) as cluster:
+                    declare_alone(cluster, steps=6, consistency=consistency)
+                    self.assertEqual(first_values(cluster), [2] * 3)
+                    for _ in cluster.batches():
+                        push_alone(cluster)
+                    self.assertEqual(first_values(cluster), [-1] * 3)
+                    self.assertEqual(cluster.outcomes().accepted, 3)
+                ps.await_end()
+
+    def test_a_roll_back(self):
+        with LocalCluster(2) as ps, holdfast.connect(**ps.task()) as cluster:
+            declare_alone(cluster, steps=6)
+            rollbacks = []
+            for batch in cluster.batches(on_rollback=rollbacks.append):
+                if not rollbacks and batch == 2:
+                    self.assertEqual(cluster.checkpoint(), 2)
+                if not rollbacks and batch == 4:
+                    ps.kill_ps(0)
+                push_alone(cluster)
+            self.assertEqual(rollbacks, [2])
+            self.assertEqual(first_values(cluster), [-1] * 3)
+
+    def test_a_job_with_neither_variables_nor_tables_is_refused(self):
+        with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:
+            with self.assertRaisesRegex(
+                holdfast.Refused, "variables: must have at least one, unless there are tables"
+            ):
+                cluster.declare({}, optimizer=holdfast.Sgd(learning_rate=1.0), steps=1)
+            declare_alone(cluster, steps=1)
+
+
+class CheckpointTest(unittest.TestCase):
+    def setUp(self):
+        self.ps = LocalCluster(2)
+        self.addCleanup(self.ps.__exit__)
+
+    def test_rows_are_read_without_a_cluster(self):
+        with holdfast.connect(**self.ps.task()) as cluster:
+            declare(cluster, tables={"t": table(), "u": table(3)})
+            for batch in cluster.batches():
+                # The second one, and the last, have only the rows that have changed.
+                if batch > 0:
+                    cluster.checkpoint()
+                cluster.add_rows("t", np.array([LAST, batch], np.uint64), np.ones((2, 2), FLOAT32))
+                push(cluster)
+        self.ps.await_end()
+        checkpoint = holdfast.load_checkpoint(self.ps.checkpoints)
+        self.assertEqual((checkpoint.step, checkpoint.values["w"].tolist()), (3, [-3]))
+        self.assertEqual(
+            checkpoint.tables, {"t": holdfast.StoredTable(4, 2), "u": holdfast.StoredTable(0, 3)}
+        )
+        for _ in range(2):
+            ids, rows = checkpoint.read_rows("t")
+            self.assertEqual((ids.dtype, ids.tolist()), (np.uint64, [0, 1, 2, LAST]))
+            self.assertEqual((rows.dtype, rows.tolist()), (FLOAT32, [[4, 4]] * 3 + [[2, 2]]))
+            rows[:] = 7  # the caller's to change
+        ids, rows = checkpoint.read_rows("u")
+        self.assertEqual((ids.shape, rows.shape), ((0,), (0, 3)))
+
+    def test_what_is_wrong_is_told(self):
+        with holdfast.connect(**self.ps.task()) as cluster:
+            declare_alone(cluster, steps=1)
+            for _ in cluster.batches():
+                push_alone(cluster)
+        self.ps.await_end()
+        checkpoint = holdfast.load_checkpoint(self.ps.checkpoints)
+        with self.assertRaisesRegex(ValueError, 'no table "x"; there are: t'):
+            checkpoint.read_rows("x")
+        with self.assertRaisesRegex(ValueError, 'no table "t"; there are: none'):
+            holdfast.Checkpoint(1, {}).read_rows("t")
+        # The files begin with 8 bytes of magic, and then have rows, if any.
+        [folder] = glob.glob(self.ps.checkpoints + "/g*")
+        for path in glob.glob(folder + "/ps-*"):
+            with open(path, "r+b") as file:
+                file.seek(24)
+                byte = file.read(1)
+                file.seek(24)
+                file.write(bytes([byte[0] ^ 1]))
+        with self.assertRaisesRegex(holdfast.Error, "ps-000"):
+            checkpoint.read_rows("t")
+        shutil.rmtree(folder)
+        with self.assertRaisesRegex(FileNotFoundError, "g0001-step00000001"):
+            checkpoint.read_rows("t")
 
 
 class DeclarationTest(unittest.TestCase):
