@@ -14,9 +14,6 @@ import torch
 
 from holdfast import job
 
-# The only variable, always 0, of a job that trains only tables: a job must have a variable.
-PLACEHOLDER = "tables_only"
-
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -43,11 +40,6 @@ class Slot:
         return bool(
             tensor.dtype is torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
         )
-
-
-def placeholder() -> Slot:
-    """Declared by a job that trains only tables; no gradient ever reaches it."""
-    return Slot(PLACEHOLDER, torch.nn.Parameter(torch.zeros(1)))
 
 
 def slots_of(model: Any, groups: Sequence[Mapping[str, Any]]) -> list[Slot]:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from holdfast import Checkpoint, load_checkpoint
-from holdfast.torch._variables import PLACEHOLDER
 
 
 def state_dict(
@@ -36,11 +35,7 @@ def state_dict(
     """
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = load_checkpoint(checkpoint)
-    values = {
-        name: torch.from_numpy(value)
-        for name, value in checkpoint.values.items()
-        if name != PLACEHOLDER
-    }
+    values = {name: torch.from_numpy(value) for name, value in checkpoint.values.items()}
     if model is None:
         return {name: value.clone() for name, value in values.items()}
     own = model.state_dict(keep_vars=True)

@@ -20,7 +20,7 @@ from holdfast.torch._gradients import Gradients
 from holdfast.torch._group import Group
 from holdfast.torch._tables import Tables, Told
 from holdfast.torch._turns import Turn, Values
-from holdfast.torch._variables import placeholder, slots_of, variables_of
+from holdfast.torch._variables import slots_of, variables_of
 from holdfast.torch.rules import rules_of
 
 # Maximum size of one message: a smaller gradient is sent as a whole, together with the pull.
@@ -130,7 +130,6 @@ class Optimizer:
                 "rows only a process with a connection of its own can read: make each rank a "
                 "worker"
             )
-        slots = []
         has_variables = optimizer is not None
         if not has_variables:
             if not self._tables.declared:
@@ -140,8 +139,8 @@ class Optimizer:
                 )
             if scheduler is not None:
                 raise ValueError("scheduler: it belongs to an optimizer, which is None")
-            slots = [placeholder()]
-            optimizer = torch.optim.SGD([slots[0].tensor], lr=1.0)
+            # torch makes no optimizer without parameters; this one is not declared.
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(0))], lr=1.0)
         rules = rules_of(
             optimizer, steps=steps, scheduler=scheduler, scheduler_every=scheduler_every
         )
@@ -149,8 +148,7 @@ class Optimizer:
         self._inner = optimizer
         self._may_change = ("params",) if scheduler is None else ("params", "lr")
         self._declared = [dict(group) for group in optimizer.param_groups]
-        if has_variables:
-            slots = slots_of(model, optimizer.param_groups)
+        slots = slots_of(model, optimizer.param_groups) if has_variables else []
         variables = variables_of(slots, optimizer.param_groups, rules)
         elements = sum(slot.tensor.numel() for slot in slots)
         if overlap is None:
