@@ -34,11 +34,6 @@ uint64_t RowsToFill(const BenchRowJob& job) {
 
 proto::Declaration DeclarationOf(const BenchRowJob& job) {
   proto::Declaration declaration;
-  proto::Variable& variable = *declaration.add_variables();
-  variable.set_name("bias");
-  variable.add_shape(1);
-  variable.set_dtype(proto::FLOAT32);
-  variable.mutable_initializer()->mutable_zeros();
   proto::Optimizer& optimizer = *declaration.add_optimizers();
   optimizer.set_learning_rate(1e-3f);
   optimizer.mutable_sgd();
@@ -173,13 +168,9 @@ const BenchRowWorker::Batch& BenchRowWorker::NextBatch() {
 
 absl::Status BenchRowWorker::Apply(absl::Span<const uint64_t> ids,
                                    const float* gradients, Parameters* next) {
-  const float zero = 0;
   const auto push = cluster_->StartPush(*ticket_, parameters_);
-  absl::Status status = push->Add(0, absl::MakeConstSpan(&zero, 1));
-  if (status.ok()) {
-    status = push->AddRows(
-        0, ids, absl::MakeConstSpan(gradients, ids.size() * job_.row_length));
-  }
+  absl::Status status = push->AddRows(
+      0, ids, absl::MakeConstSpan(gradients, ids.size() * job_.row_length));
   Contribution contribution;
   contribution.examples = 1;
   if (status.ok()) status = push->Contribute(contribution, next);

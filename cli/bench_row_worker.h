@@ -20,8 +20,8 @@
 
 namespace holdfast {
 
-// The job of a benchmark of rows: an embedding table with SGD. It also has one
-// dense value, because a job must have a variable.
+// The job of a benchmark of rows: an embedding table with SGD, without
+// variables.
 struct BenchRowJob {
   // Values in a row.
   uint32_t row_length = 16;
