@@ -77,6 +77,30 @@ TEST_F(TablesTest, RowsOfTheNextBatchComeWithTheExchange) {
   }
 }
 
+TEST_F(TablesTest, AModelMayHaveNoVariables) {
+  model_.has_variables = evaluation_model_.has_variables = false;
+  has_test_set_ = true;
+  options_.evaluation.set_batch_size(40);
+  SetUpJob(/*replica=*/0, /*n=*/1, /*m=*/1, /*steps=*/3);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  ASSERT_THAT(model_.rows, SizeIs(3 + 1));
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_THAT(model_.rows[step], Each(step));
+    EXPECT_EQ(cluster_->pushed_rows(step + 1).at(0),
+              RowsOf(ExamplesOf(step, 0, 1)));
+  }
+  EXPECT_THAT(model_.rows.back(), Each(3));
+
+  for (const uint32_t depth : {1, 2}) {
+    options_.declaration.clear_tables();
+    model_.rows.clear();
+    SetUpAsynchronous(/*replica=*/0, depth, /*tickets=*/4);
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(counts_.accepted, 4);
+    EXPECT_THAT(model_.rows, SizeIs(4 + 1));
+  }
+}
+
 TEST_F(TablesTest, SeatsAfterTheFirstPullTheirsAlone) {
   SetUpJob(/*replica=*/0, /*n=*/4, /*m=*/2, /*steps=*/2);
   EXPECT_EQ(Run(), absl::OkStatus());

@@ -40,6 +40,9 @@ class FakeModel final : public Model {
   // for field 0. Both values of a row's gradient are the number of times that
   // the batch uses the row.
   bool has_table = false;
+  // What a test can order, if the model has a table: that it has no variables.
+  // The version is then that of the batch's first row.
+  bool has_variables = true;
   // What a test can order: that the model awaits its parameters.
   bool awaits_parameters = false;
   // Called in each evaluation, with the version.
@@ -58,6 +61,7 @@ class FakeModel final : public Model {
   int outputs_told = 0;
 
   std::vector<proto::Variable> Variables() const override {
+    if (!has_variables) return {};
     return {MakeVariable("a", 2), MakeVariable("b", 3)};
   }
 
@@ -79,10 +83,10 @@ class FakeModel final : public Model {
       absl::Status status = batch.arrival->Await(i);
       if (!status.ok()) return status;
     }
-    if (parameters[1][2] != parameters[0][0]) {
+    if (has_variables && parameters[1][2] != parameters[0][0]) {
       return absl::InternalError("the parameters have not arrived");
     }
-    const float version = parameters[0][0];
+    const float version = VersionOf(parameters, batch);
     first_inputs.push_back(batch.inputs[0]);
     loss_scales.push_back(batch.loss_scale);
     if (on_compute) on_compute(version);
@@ -94,13 +98,15 @@ class FakeModel final : public Model {
       result.finite = false;
       return result;
     }
-    b_.assign(3, version);
-    sink(1, b_);
-    a_.assign(2, -version);
-    if (version == at.infinite_gradient) {
-      a_[1] = std::numeric_limits<float>::infinity();
+    if (has_variables) {
+      b_.assign(3, version);
+      sink(1, b_);
+      a_.assign(2, -version);
+      if (version == at.infinite_gradient) {
+        a_[1] = std::numeric_limits<float>::infinity();
+      }
+      sink(0, a_);
     }
-    sink(0, a_);
     if (has_table) {
       rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
       t_.assign(batch.rows[0].size(), 0);
@@ -108,7 +114,7 @@ class FakeModel final : public Model {
         t_[row * 2] += 1;
         t_[row * 2 + 1] += 1;
       }
-      sink(2, t_);
+      sink(has_variables ? 2 : 0, t_);
     }
     return result;
   }
@@ -116,7 +122,7 @@ class FakeModel final : public Model {
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override {
-    const float version = parameters[0][0];
+    const float version = VersionOf(parameters, batch);
     if (on_evaluate) on_evaluate(version);
     if (has_table) {
       rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
@@ -145,6 +151,10 @@ class FakeModel final : public Model {
   OutputSpec Outputs() const override { return {1, !predicts_number}; }
 
  private:
+  float VersionOf(absl::Span<const absl::Span<const float>> parameters,
+                  const Batch& batch) const {
+    return has_variables ? parameters[0][0] : batch.rows[0][0];
+  }
   static proto::Variable MakeVariable(const std::string& name, int64_t size) {
     proto::Variable variable;
     variable.set_name(name);
