@@ -153,6 +153,17 @@ Scenario WithRows(Scenario scenario) {
   return scenario;
 }
 
+Scenario TablesAlone(Scenario scenario) {
+  scenario = WithRows(std::move(scenario));
+  proto::Declaration& declaration = scenario.job.declaration;
+  while (declaration.variables_size() > 1) {
+    declaration.mutable_variables()->RemoveLast();
+  }
+  scenario.job.tables_alone = true;
+  scenario.job.name += " alone";
+  return scenario;
+}
+
 Scenario WithoutArchive(Scenario scenario) {
   scenario.job.archive = false;
   scenario.job.name += ", no checkpoints";

@@ -31,6 +31,8 @@ Scenario Judged();
 Scenario WithRate(Scenario scenario);
 // With an embedding table besides the first variable.
 Scenario WithRows(Scenario scenario);
+// With the table of WithRows and no variables.
+Scenario TablesAlone(Scenario scenario);
 // Without a checkpoint directory.
 Scenario WithoutArchive(Scenario scenario);
 // With one ps.

@@ -43,6 +43,8 @@ struct Scenario {
   bool faulty = false;
   // With an embedding table.
   bool rows = false;
+  // With an embedding table and no variables.
+  bool tables_alone = false;
 };
 
 std::string Name(const Scenario& s) {
@@ -52,7 +54,8 @@ std::string Name(const Scenario& s) {
       s.faults.lost > 0 ? "Lossy" : "", s.faults.repeated > 0 ? "Twice" : "",
       s.mishaps > 0 ? "Deaths" : "", s.momentum ? "Momentum" : "",
       s.extra_places.has_value() ? absl::StrCat("Extra", *s.extra_places) : "",
-      s.faulty ? "Faulty" : "", s.rows ? "Rows" : "");
+      s.faulty ? "Faulty" : "", s.rows ? "Rows" : "",
+      s.tables_alone ? "TablesAlone" : "");
 }
 
 AsynchronousJob JobOf(const Scenario& s) {
@@ -65,6 +68,7 @@ AsynchronousJob JobOf(const Scenario& s) {
   job.tickets = s.tickets;
   job.faulty = s.faulty;
   job.rows = s.rows;
+  job.tables_alone = s.tables_alone;
   return job;
 }
 
@@ -73,9 +77,10 @@ int64_t MostStaged(const Scenario& s, const sim::Job& job) {
   const uint32_t extra = s.workers * (s.depth - 1);
   // A row is kept with its id and a pointer.
   const int64_t rows =
-      s.rows ? sim::NumRows(job) *
-                   (sim::RowLength(job) * sizeof(float) + 2 * sizeof(uint64_t))
-             : 0;
+      s.rows || s.tables_alone
+          ? sim::NumRows(job) *
+                (sim::RowLength(job) * sizeof(float) + 2 * sizeof(uint64_t))
+          : 0;
   return (sim::PushBytes(job) + rows) *
          (s.workers + s.extra_places.value_or(extra));
 }
@@ -193,6 +198,8 @@ INSTANTIATE_TEST_SUITE_P(
         // Embedding tables.
         {2, 2, 1, kUnbounded, kSome, 0, true, {}, 12, false, true},
         {3, 4, 2, 1, kMany, 4, false, {}, 12, false, true},
+        {1, 2, 1, kUnbounded, kSome, 0, false, {}, 12, false, false, true},
+        {3, 4, 2, 1, kMany, 4, false, {}, 12, false, false, true},
         // Faulty workers [P2, P3].
         {2, 2, 1, kUnbounded, kSome, 3, false, {}, 12, true},
         {3, 3, 3, 3, kSome, 4, true, {}, 12, true},

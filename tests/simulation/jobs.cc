@@ -39,7 +39,8 @@ std::string Name(const SynchronousJob& job) {
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
       job.faulty ? "Faulty" : "", job.lends ? "Lending" : "",
       job.early ? "Early" : "", job.judged ? "Judged" : "",
-      job.changes_rate ? "Rates" : "", job.rows ? "Rows" : "");
+      job.changes_rate ? "Rates" : "", job.rows ? "Rows" : "",
+      job.tables_alone ? "TablesAlone" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -51,6 +52,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.lends = s.lends;
   job.computes_early = s.early;
   job.changes_rate = s.changes_rate;
+  job.tables_alone = s.tables_alone;
   proto::Declaration& declaration = job.declaration;
   if (s.judged) {
     // Of the evaluations of steps 2, 4 and 6 (sim::LossOf), the last shows no
@@ -73,6 +75,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
       if (s.num_ps > 1) variables.emplace_back(name, std::vector<int64_t>());
     }
   }
+  if (s.tables_alone) variables = {{"rows of the table", {6, 3}}};
   for (const auto& [name, shape] : variables) {
     proto::Variable& variable = *declaration.add_variables();
     variable.set_name(name);
@@ -80,13 +83,15 @@ sim::Job MakeJob(const SynchronousJob& s) {
     variable.set_dtype(proto::FLOAT32);
     variable.mutable_initializer()->mutable_constant()->set_value(0.5f);
   }
-  proto::Variable& frozen = *declaration.add_variables();
-  frozen = declaration.variables(0);
-  frozen.set_name("frozen");
-  frozen.set_trainable(false);
+  if (!s.tables_alone) {
+    proto::Variable& frozen = *declaration.add_variables();
+    frozen = declaration.variables(0);
+    frozen.set_name("frozen");
+    frozen.set_trainable(false);
+  }
   declaration.add_optimizers()->set_learning_rate(0.1f);
   declaration.mutable_optimizers(0)->mutable_momentum()->set_momentum(0.9f);
-  if (s.rows) {
+  if (s.rows || s.tables_alone) {
     // Elements stay unchanged where the gradient is 0, just as rows that a push
     // lacks.
     declaration.mutable_variables(0)->set_optimizer(1);
@@ -119,7 +124,8 @@ std::string Name(const AsynchronousJob& job) {
   return absl::StrCat(
       "P", job.num_ps, "W", job.workers, "D", job.depth,
       job.bound.has_value() ? absl::StrCat("S", *job.bound) : "",
-      job.lends ? "Lending" : "", job.rows ? "Rows" : "");
+      job.lends ? "Lending" : "", job.rows ? "Rows" : "",
+      job.tables_alone ? "TablesAlone" : "");
 }
 
 sim::Job MakeJob(const AsynchronousJob& s) {
@@ -127,6 +133,7 @@ sim::Job MakeJob(const AsynchronousJob& s) {
   job.name = Name(s);
   job.faulty = s.faulty;
   job.lends = s.lends;
+  job.tables_alone = s.tables_alone;
   proto::Declaration& declaration = job.declaration;
   const auto add_optimizer = [&](float rate) {
     proto::Optimizer& optimizer = *declaration.add_optimizers();
@@ -156,11 +163,11 @@ sim::Job MakeJob(const AsynchronousJob& s) {
     variable.mutable_initializer()->mutable_zeros();
     variable.set_optimizer(optimizer);
   };
-  add(sim::kCount, {3}, 0);
+  if (!s.tables_alone) add(sim::kCount, {3}, 0);
   add(sim::kTickets, {static_cast<int64_t>(s.tickets), 2}, 0);
-  add(sim::kRates, {}, 1);
+  if (!s.tables_alone) add(sim::kRates, {}, 1);
   if (s.momentum) add(sim::kMomentum, {}, 2);
-  if (s.rows) sim::AddRows(&declaration);
+  if (s.rows || s.tables_alone) sim::AddRows(&declaration);
   declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(
       s.num_ps);
   declaration.set_placement(proto::ROUND_ROBIN);

@@ -45,6 +45,8 @@ struct SynchronousJob {
   bool changes_rate = false;
   // With an embedding table.
   bool rows = false;
+  // With an embedding table and no variables.
+  bool tables_alone = false;
 };
 
 std::string Name(const SynchronousJob& job);
@@ -69,6 +71,8 @@ struct AsynchronousJob {
   bool lends = false;
   // With an embedding table.
   bool rows = false;
+  // With an embedding table and no variables; not with momentum.
+  bool tables_alone = false;
 };
 
 std::string Name(const AsynchronousJob& job);

@@ -164,6 +164,11 @@ Scenario WithRows(Scenario scenario) {
   return scenario;
 }
 
+Scenario TablesAlone(Scenario scenario) {
+  scenario.tables_alone = true;
+  return scenario;
+}
+
 Scenario Lending(Scenario scenario) {
   scenario.lends = true;
   scenario.faults.not_lent = 200;
@@ -220,6 +225,11 @@ INSTANTIATE_TEST_SUITE_P(
         WithRows({2, 3, 3, 5, {50, 100}}),
         WithRows(Lending({2, 2, 1, 4, {50, 100}})),
         WithRows(Lending({2, 3, 2, 5, {50, 200}})),
+        TablesAlone({2, 2, 1, 4, {50, 100}}),
+        TablesAlone({4, 2, 3, 3, {50, 100}, true, 9}),
+        TablesAlone({2, 3, 3, 5, {50, 100}}),
+        TablesAlone(Lending({2, 2, 1, 4, {50, 100}})),
+        TablesAlone(Lending({2, 3, 2, 5, {50, 200}})),
         // Pushes that cannot be lent start over in more parts [H8].
         Lending({2, 2, 1, 4, {50, 100}}),
         Lending({2, 2, 2, 4, {50, 100}, true}),

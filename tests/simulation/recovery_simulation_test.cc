@@ -171,6 +171,12 @@ Job WithRows(Job job) {
   return job;
 }
 
+template <typename Job>
+Job TablesAlone(Job job) {
+  job.tables_alone = true;
+  return job;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, SynchronousRecoveryTest,
     ::testing::ValuesIn(std::vector<SynchronousScenario>{
@@ -204,6 +210,9 @@ INSTANTIATE_TEST_SUITE_P(
         {WithRows(WithWeight0(Job(4, 2, 3, 5, 2, 18))), {4, true, true}},
         {WithRows(Lending(Job(2, 3, 2, 8, 2))), {4}},
         {WithRows(Lending(Job(2, 2, 1, 8, 2))), {3}},
+        {TablesAlone(Job(2, 2, 2, 8, 2)), {4, true, true}},
+        {TablesAlone(WithWeight0(Job(4, 2, 3, 5, 2, 18))), {4}},
+        {TablesAlone(Lending(Job(2, 3, 2, 8, 2))), {4}},
         // Evaluations, and changes of the learning rate.
         {WithRates(Job(2, 2, 2, 10, 2)), {4}},
         {WithRates(Job(3, 3, 3, 8, 1)), {4, false, true}},
@@ -261,6 +270,9 @@ INSTANTIATE_TEST_SUITE_P(
         {WithRows(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
         {WithRows(Asynchronous(3, 3, 2, 1, true, 4)), {5, true, true}},
         {WithRows(Lending(Asynchronous(2, 2, 2, std::nullopt, true, 3))), {4}},
+        {TablesAlone(Asynchronous(3, 3, 2, 1, false, 4)), {5, true, true}},
+        {TablesAlone(Lending(Asynchronous(2, 2, 1, std::nullopt, false, 3))),
+         {4}},
         {Lending(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
         {Lending(Asynchronous(1, 3, 2, std::nullopt, false, 4)), {4}},
     }),

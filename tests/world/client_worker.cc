@@ -237,8 +237,13 @@ class ClientWorker : public WorkerProgram {
 
   // ---- What every worker does ----
 
+  // The number of variables that were declared.
+  int num_variables() const {
+    return job().tables_alone ? 0 : job().declaration.variables_size();
+  }
+
   void Begin() {
-    declare_ = client_.StartDeclare(job().declaration);
+    declare_ = client_.StartDeclare(job().Declared());
     When(*declare_, [this] {
       if (!IsOk(declare_->Await(Now()).status())) return;
       AwaitVariables(/*given_through=*/0);
@@ -404,7 +409,7 @@ class ClientWorker : public WorkerProgram {
 
   void Contribute(Slot* slot, Contribution contribution, Parameters* next) {
     contribution.loss = 1;
-    for (int v = 0; v < job().declaration.variables_size(); ++v) {
+    for (int v = 0; v < num_variables(); ++v) {
       const auto gradient =
           slot->gradient.find(job().declaration.variables(v).name());
       if (gradient == slot->gradient.end()) continue;
@@ -473,7 +478,7 @@ class ClientWorker : public WorkerProgram {
   bool TrainSeat(Slot* slot, uint32_t seat, Parameters* next) {
     if (StartPush(slot) == nullptr) return false;
     Values values;
-    for (int v = 0; v < job().declaration.variables_size(); ++v) {
+    for (int v = 0; v < num_variables(); ++v) {
       const absl::Span<const float> now = now_.Of(v);
       values[job().declaration.variables(v).name()].assign(now.begin(),
                                                            now.end());
@@ -482,7 +487,11 @@ class ClientWorker : public WorkerProgram {
       values = std::move(early_->values);
       early_.reset();
     }
-    if (HasRows(job()) && now_.RowsOf(0) != now_.Of(0)) {
+    if (job().tables_alone) {
+      const absl::Span<const float> now = now_.RowsOf(0);
+      values[job().declaration.variables(0).name()].assign(now.begin(),
+                                                           now.end());
+    } else if (HasRows(job()) && now_.RowsOf(0) != now_.Of(0)) {
       world_->Violate(absl::StrCat("worker ", index_, " has read rows of ",
                                    "another version than its variables"));
     }

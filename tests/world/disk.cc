@@ -307,7 +307,7 @@ absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
   // Rows by id, each from the newest checkpoint that has it.
   std::map<uint64_t, const char*> rows;
   // Buckets of which a checkpoint looked at so far has all rows.
-  std::set<uint32_t> done;
+  std::vector<bool> done(kRowBuckets, false);
   for (const Checkpoint* const link : links) {
     const uint32_t num_ps = link->manifest.files_size();
     for (const auto& [ps, file] : link->files) {
@@ -316,7 +316,7 @@ absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
       const auto buckets = file.rows.find(name);
       if (buckets != file.rows.end()) {
         for (const auto& [bucket, bytes] : buckets->second) {
-          if (!to->buckets().Contains(bucket) || done.count(bucket) > 0) {
+          if (!to->buckets().Contains(bucket) || done[bucket]) {
             continue;
           }
           for (size_t at = 0; at < bytes.size(); at += row_bytes) {
@@ -327,7 +327,7 @@ absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
         }
       }
       if (file.changes.count(name) > 0) continue;
-      for (uint32_t b = saved.begin; b < saved.end; ++b) done.insert(b);
+      std::fill(done.begin() + saved.begin, done.begin() + saved.end, true);
     }
   }
   for (const auto& [id, at] : rows) {
@@ -517,6 +517,25 @@ std::map<Disk::Arrays, std::vector<float>> Disk::Read(const Name& name) const {
         values.resize(std::max(values.size(), begin + from.size()));
         std::copy(from.begin(), from.end(), values.begin() + begin);
       }
+    }
+  }
+  const Job& job = world_->job();
+  if (job.tables_alone) {
+    // The rows take the place of the variable that they mirror.
+    const auto links = LinksOf(checkpoint);
+    CHECK(links.ok()) << links.status();
+    std::vector<float>& values = all[{job.declaration.variables(0).name(), 0}];
+    values.resize(NumRows(job) * RowLength(job));
+    for (uint64_t id = 0; id < NumRows(job); ++id) {
+      EmbeddingTable::Options options;
+      const uint32_t bucket = BucketOfRow(id);
+      options.buckets = {bucket, bucket + 1};
+      const proto::EmbeddingTable& declared = job.declaration.tables(0);
+      const auto table = EmbeddingTable::Create(
+          declared, job.declaration.optimizers(declared.optimizer()), options);
+      CHECK(table.ok()) << table.status();
+      CHECK_EQ(LoadRows(*links, table->get()), absl::OkStatus());
+      (*table)->Read({id}, &values[id * RowLength(job)]);
     }
   }
   return all;

@@ -6,6 +6,7 @@
 
 #include "common/tensor/row_bucket.h"
 #include "common/tensor/row_ids.h"
+#include "glog/logging.h"
 
 namespace holdfast::sim {
 
@@ -18,6 +19,12 @@ size_t NumElements(const proto::Variable& variable) {
 double LossOf(uint64_t step) { return std::abs(static_cast<double>(step) - 4); }
 
 float RateFactorOf(uint64_t step) { return step % 2 == 0 ? 2 : 0.5f; }
+
+proto::Declaration Job::Declared() const {
+  proto::Declaration declared = declaration;
+  if (tables_alone) declared.clear_variables();
+  return declared;
+}
 
 Batch BatchOfSeat(const Job& job, uint64_t step, uint32_t seat) {
   const bool empty = job.empty_handed && (step + 2 * seat) % 3 == 0;
@@ -105,6 +112,26 @@ absl::Span<const float> RowOf(const Job& job, const Values& values,
       .subspan(id * RowLength(job), RowLength(job));
 }
 
+std::vector<TensorPiece> TensorsOf(const Job& job,
+                                   const proto::PullRequest& request,
+                                   const std::vector<TensorPiece>& answer) {
+  if (!job.tables_alone) return answer;
+  const size_t row_bytes = RowLength(job) * sizeof(float);
+  std::vector<TensorPiece> tensors;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const proto::RowIds& rows = request.ranges(static_cast<int>(i)).rows();
+    const auto ids = DecodeRowIds(rows.ids(), rows.num_rows());
+    CHECK_EQ(answer[i].data.size(), ids->size() * row_bytes);
+    for (size_t row = 0; row < ids->size(); ++row) {
+      TensorPiece& piece = tensors.emplace_back();
+      piece.variable = job.declaration.variables(0).name();
+      piece.begin = (*ids)[row] * RowLength(job);
+      piece.data = answer[i].data.Sub(row * row_bytes, row_bytes);
+    }
+  }
+  return tensors;
+}
+
 std::vector<uint64_t> RowsOfPush(const Job& job, const Values& gradient,
                                  std::vector<uint64_t> ids) {
   ids.erase(std::remove_if(ids.begin(), ids.end(),
@@ -170,6 +197,7 @@ Values MadeOf(const Job& job, const std::vector<Given>& counted) {
 }
 
 int64_t PushBytes(const Job& job) {
+  if (job.tables_alone) return 0;
   int64_t elements = 0;
   for (const proto::Variable& variable : job.declaration.variables()) {
     elements += NumElements(variable) / NumRows(job);

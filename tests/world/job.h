@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/tensor/tensor_piece.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
 
@@ -84,7 +85,13 @@ struct Job {
   // At times, workers offer or apply what they must not, and tell ps 0 that
   // they know all verdicts.
   bool faulty = false;
+  // Workers declare the table without the variable that it mirrors (AddRows),
+  // which must be the only one. The world computes with the variable all the
+  // same; what is read of the table takes its place.
+  bool tables_alone = false;
 
+  // What workers declare.
+  proto::Declaration Declared() const;
   bool asynchronous() const {
     return declaration.consistency().has_asynchronous();
   }
@@ -182,6 +189,12 @@ proto::ReadRange RangeOfRows(const std::vector<uint64_t>& ids);
 absl::Span<const float> RowOf(const Job& job, const Values& values,
                               uint64_t id);
 
+// The tensors with which a shard answers `request`. In a job with tables alone,
+// rows are returned as ranges of the variable that they mirror.
+std::vector<TensorPiece> TensorsOf(const Job& job,
+                                   const proto::PullRequest& request,
+                                   const std::vector<TensorPiece>& answer);
+
 // Those of `ids` whose rows are in a push with this gradient.
 std::vector<uint64_t> RowsOfPush(const Job& job, const Values& gradient,
                                  std::vector<uint64_t> ids);
@@ -204,7 +217,8 @@ struct Given {
 Values GradientOf(const Job& job, const Given& given);
 // The values of all variables after the given pushes.
 Values MadeOf(const Job& job, const std::vector<Given>& counted);
-// The bytes of a push on one ps, which equal those of its trainable values.
+// The bytes of a push on one ps, without rows, which equal those of its
+// trainable values.
 int64_t PushBytes(const Job& job);
 
 }  // namespace holdfast::sim

@@ -433,12 +433,14 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
   const auto error = [&](auto... what) {
     return absl::StrCat("ps ", ps, " at ", Text(cut), ": ", what...);
   };
+  const std::vector<TensorPiece> tensors =
+      TensorsOf(job_, request, reply.tensors);
   if (job_.asynchronous()) {
     Made made;
     std::vector<float> values;
     const size_t row = 2 * job_.tickets();
     bool is_first = true;
-    for (const TensorPiece& piece : reply.tensors) {
+    for (const TensorPiece& piece : tensors) {
       if (piece.variable != kTickets) continue;
       Made before = std::exchange(made, Made());
       values.resize(piece.data.size() / sizeof(float));
@@ -465,8 +467,8 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
                           : made.pushes.size() != cut.second) {
       return error(made.pushes.size(), " pushes are applied");
     }
-    for (size_t i = 0; i < reply.tensors.size(); ++i) {
-      const TensorPiece& piece = reply.tensors[i];
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const TensorPiece& piece = tensors[i];
       if (piece.variable == kTickets) continue;
       if (piece.rows.has_value()) {
         std::vector<Given> counted;
@@ -487,8 +489,8 @@ std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
   const auto known = history_.find(cut);
   if (known == history_.end()) return error("it was never made");
   std::vector<float> values;
-  for (size_t i = 0; i < reply.tensors.size(); ++i) {
-    const TensorPiece& piece = reply.tensors[i];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorPiece& piece = tensors[i];
     if (piece.rows.has_value()) {
       const std::string broken =
           CheckTable(request.ranges(i), piece, known->second.values);
@@ -521,6 +523,8 @@ std::string Oracle::CheckSynchronous(const Disk& disk, const Cut& name) const {
   const auto saved = disk.Read(name);
   for (const auto* arrays : {&state.values, &state.slots}) {
     const uint32_t slot = arrays == &state.slots ? 1 : 0;
+    // A row that a step does not touch keeps its slot, and a variable does not.
+    if (slot == 1 && job_.tables_alone) continue;
     for (const auto& [variable, expected] : *arrays) {
       const auto found = saved.find({variable, slot});
       if (found == saved.end() || found->second.size() != expected.size() ||

@@ -99,8 +99,8 @@ void ScriptedWorker::Begin() {
   OnGeneration();
   proto::DeclareRequest request;
   *request.mutable_sender() = me_;
-  *request.mutable_declaration() = job().declaration;
-  for (const proto::Variable& variable : request.declaration().variables()) {
+  *request.mutable_declaration() = job().Declared();
+  for (const proto::Variable& variable : job().declaration.variables()) {
     variables_[variable.name()] = variable;
   }
   Get<proto::DeclareRequest>(
@@ -128,6 +128,8 @@ void ScriptedWorker::AwaitPlacement() {
           return After(kRetryAfter, [this] { AwaitPlacement(); });
         }
         num_ps_ = response.ps_addresses_size();
+        // Also for a ps without slices.
+        for (uint32_t ps = 0; ps < num_ps_; ++ps) by_ps_[ps];
         for (const proto::Slice& slice : response.slices()) {
           by_ps_[slice.ps()].push_back(slice);
         }
@@ -199,8 +201,9 @@ proto::PullRequest ScriptedWorker::PullOf(uint32_t ps) const {
   return request;
 }
 
-void ScriptedWorker::Keep(const PullReply& reply) {
-  for (const TensorPiece& piece : reply.tensors) {
+void ScriptedWorker::Keep(const proto::PullRequest& request,
+                          const PullReply& reply) {
+  for (const TensorPiece& piece : TensorsOf(job(), request, reply.tensors)) {
     if (piece.rows.has_value()) continue;
     std::vector<float>& values = values_[piece.variable];
     values.resize(NumElements(variables_.at(piece.variable)));

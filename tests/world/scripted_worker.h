@@ -83,7 +83,7 @@ class ScriptedWorker : public WorkerProgram {
   // A request for everything that `ps` holds.
   proto::PullRequest PullOf(uint32_t ps) const;
   // Keeps the values of a pull.
-  void Keep(const PullReply& reply);
+  void Keep(const proto::PullRequest& request, const PullReply& reply);
   const Values& values() const { return values_; }
 
   // The parts of `gradient` for `ps`. Each slice of more than one element is

@@ -23,19 +23,21 @@ void SynchronousWorker::PullFrom(uint32_t ps, uint64_t version) {
   proto::PullRequest request = PullOf(ps);
   request.set_min_version(version);
   Get<proto::PullRequest>(ShardNode(ps), request,
-                          [this, ps, version](const PullReply& reply) {
+                          [this, ps, request](const PullReply& reply) {
                             if (reply.state.phase() == proto::FAILED)
                               return Stall();
+                            const uint64_t version = request.min_version();
                             if (reply.version.value() < version)
                               return PullFrom(ps, version);
-                            OnPulled(ps, reply);
+                            OnPulled(ps, request, reply);
                           });
 }
 
-void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
+void SynchronousWorker::OnPulled(uint32_t ps, const proto::PullRequest& request,
+                                 const PullReply& reply) {
   pulled_[ps] = reply.version.value();
   loss_scale_ = reply.loss_scale;
-  Keep(reply);
+  Keep(request, reply);
   if (pulled_.size() < num_ps()) return;
   uint64_t highest = 0;
   for (const auto& [p, v] : pulled_) highest = std::max(highest, v);

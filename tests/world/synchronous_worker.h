@@ -29,7 +29,8 @@ class SynchronousWorker : public ScriptedWorker {
  private:
   void PullAll(uint64_t version);
   void PullFrom(uint32_t ps, uint64_t version);
-  void OnPulled(uint32_t ps, const PullReply& reply);
+  void OnPulled(uint32_t ps, const proto::PullRequest& request,
+                const PullReply& reply);
   void ComputeStep(uint64_t step);
   void NextSeat();
   void EndSeats();

@@ -501,7 +501,7 @@ proto::GetStatusResponse World::Status() const {
 }
 
 void World::CheckShard(uint32_t ps) {
-  if (shards_[ps] == nullptr || slices_.empty()) return;
+  if (shards_[ps] == nullptr || everything_.empty()) return;
   proto::PullRequest request = everything_[ps];
   request.mutable_sender()->set_generation(shards_[ps]->generation().value());
   shards_[ps]->Pull(request, [&](const absl::StatusOr<PullReply>& reply) {
@@ -538,7 +538,8 @@ Values World::ReadAll() {
         coordinator_->generation().value());
     shards_[ps]->Pull(request, [&](const absl::StatusOr<PullReply>& reply) {
       if (!reply.ok()) return Violate(reply.status().ToString());
-      for (const TensorPiece& piece : reply->tensors) {
+      for (const TensorPiece& piece :
+           TensorsOf(job_, request, reply->tensors)) {
         if (piece.rows.has_value()) continue;
         piece.data.CopyTo(&values[piece.variable][piece.begin]);
       }
