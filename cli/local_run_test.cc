@@ -161,7 +161,8 @@ TEST_F(LocalRunTest, CanDoWithoutAStatusPage) {
 
 TEST_F(LocalRunTest, MissesTheResult) {
   EXPECT_EQ(Run("", ""), kExitFailed);
-  EXPECT_THAT(err_, HasSubstr("result.json is missing or invalid"));
+  EXPECT_THAT(err_, HasSubstr("the job is done, but no worker has written its "
+                              "result to "));
 }
 
 TEST_F(LocalRunTest, TellsTheLastWordsOfOneThatFails) {
