@@ -154,9 +154,8 @@ absl::Status CsvSchema::TooManyInputs() const {
       absl::StrCat(
           "an example has more than ", kMostInputs, " inputs, ", widest.width,
           " of them from this column: a category has one for each of its "
-          "values; "
-          "declare columns of so many values as `ids`, for a model with an "
-          "embedding table"));
+          "values; declare columns of so many values as `ids`, for a model "
+          "with an embedding table"));
 }
 
 absl::Status CsvSchema::TooManyIds() const {

@@ -45,6 +45,10 @@ class Checkpoint:
     tables: dict[str, StoredTable] = dataclasses.field(default_factory=dict)
     _memory: _native.Memory | None = dataclasses.field(default=None, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        # A copy, perhaps in another process, does not keep the native object.
+        return {**self.__dict__, "_memory": None}
+
     def read_rows(self, table: str) -> tuple[npt.NDArray[np.uint64], Float32Array]:
         """Reads all rows of an embedding table from the checkpoint's files.
 
@@ -60,7 +64,8 @@ class Checkpoint:
             row_length].
 
         Raises:
-            ValueError: The checkpoint has no such table; the error names those that it has.
+            ValueError: The checkpoint has no such table; the error names those that it has. Or
+                this object is a copy, or was pickled.
             FileNotFoundError: The checkpoint was removed after it had been loaded. A job keeps only
                 its last checkpoints.
             Error: The checkpoint is damaged.
@@ -68,10 +73,11 @@ class Checkpoint:
         if table not in self.tables:
             there = ", ".join(self.tables) or "none"
             raise ValueError(f'the checkpoint has no table "{table}"; there are: {there}')
+        if self._memory is None:
+            raise ValueError("rows are read by what load_checkpoint returned, not by a copy of it")
         stored = self.tables[table]
         ids = np.empty(stored.rows, np.uint64)
         rows = np.empty((stored.rows, stored.row_length), np.float32)
-        assert self._memory is not None
         _native.call(
             library.holdfast_values_read_table,
             self._memory.handle,

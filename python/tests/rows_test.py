@@ -3,6 +3,7 @@
 """Embedding tables against real ps daemons."""
 
 import glob
+import pickle
 import shutil
 import unittest
 
@@ -374,6 +375,10 @@ class CheckpointTest(unittest.TestCase):
             checkpoint.read_rows("x")
         with self.assertRaisesRegex(ValueError, 'no table "t"; there are: none'):
             holdfast.Checkpoint(1, {}).read_rows("t")
+        copied = pickle.loads(pickle.dumps(checkpoint))
+        self.assertEqual(copied.tables, checkpoint.tables)
+        with self.assertRaisesRegex(ValueError, "not by a copy of it"):
+            copied.read_rows("t")
         # The files begin with 8 bytes of magic, and then have rows, if any.
         [folder] = glob.glob(self.ps.checkpoints + "/g*")
         for path in glob.glob(folder + "/ps-*"):
