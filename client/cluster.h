@@ -242,9 +242,10 @@ class Cluster {
     virtual absl::Span<float> Memory(size_t /*variable*/) { return {}; }
     // Hands in the gradient of one variable (its index as declared), whole and
     // row-major. Parts of the push that are complete with this gradient are
-    // sent at once, unless the whole push fits in one message together with its
-    // follow-up. The memory must stay unchanged until AwaitHeld or Await has
-    // returned or the push is destroyed.
+    // sent at once, except the last one for each ps, and unless the whole push
+    // fits in one message together with its follow-up. The memory must stay
+    // unchanged until AwaitHeld or Await has returned, or the push is started
+    // again or destroyed. A variable without elements need not be handed in.
     // Errors: INVALID_ARGUMENT for a wrong index or length, a variable that is
     // not trainable, or one handed in before; RESOURCE_EXHAUSTED or UNAVAILABLE
     // if no memory can be shared with a ps of this host; the push's own error
@@ -299,6 +300,16 @@ class Cluster {
     // already failed.
     virtual absl::Status Contribute(const Contribution& contribution,
                                     Parameters* next = nullptr) = 0;
+
+    // Gives up what was handed in, and starts the push anew, for the same step
+    // or ticket and under the same sequence. Other gradients, or the same ones
+    // after a change, may be handed in to the push that this returns. Nothing
+    // that was handed in before counts, whatever was sent of it. Its memory
+    // belongs to the caller again when this returns, and the handle of this
+    // push may then only be destroyed.
+    // Must not be called after WaitUntilHeld, AwaitHeld or Contribute: the push
+    // that it returns then fails with FAILED_PRECONDITION.
+    virtual std::unique_ptr<Push> StartAgain() = 0;
 
     // Waits until done(), or until `until`, and returns done(). A timeout ends
     // nothing: another call resumes the wait. For callers that cannot block for

@@ -26,6 +26,12 @@ Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
   if (!layout.tables().empty()) {
     rows_.emplace(&layout, &plan, neighbors, step);
   }
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    const Layout::Variable& variable = layout.variables()[i];
+    if (!variable.trainable || variable.size > 0) continue;
+    taken_[i] = true;
+    ++num_taken_;
+  }
 }
 
 absl::Status Gradients::Check(size_t variable,
@@ -45,7 +51,7 @@ absl::Status Gradients::Check(size_t variable,
         "variable \"", declared.name, "\": gradient has ", gradient.size(),
         " elements, the variable ", declared.size));
   }
-  if (taken_[variable]) {
+  if (taken_[variable] && declared.size > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the gradient of variable \"", declared.name,
                      "\" was handed in before"));
@@ -55,6 +61,7 @@ absl::Status Gradients::Check(size_t variable,
 
 absl::Status Gradients::Take(size_t variable,
                              absl::Span<const float> gradient) {
+  if (gradient.empty()) return absl::OkStatus();
   if (Lends(variable)) {
     HOLDFAST_RETURN_IF_ERROR(TakeRegion(variable));
     auto* const region = reinterpret_cast<float*>(regions_[variable].get());
@@ -140,6 +147,7 @@ bool Gradients::TakeRows(size_t table, absl::Span<const uint64_t> ids,
 std::vector<TensorPiece> Gradients::PiecesOf(const Plan& plan, uint32_t ps,
                                              uint32_t part) const {
   const std::vector<Plan::Part>& parts = plan.parts[ps];
+  if (part >= num_parts(plan, ps)) return {};
   if (part >= parts.size()) {
     return rows_->PiecesOf(ps, part - static_cast<uint32_t>(parts.size()));
   }

@@ -44,6 +44,7 @@ class Gradients {
   // Errors: INVALID_ARGUMENT, as for Push::Add.
   absl::Status Check(size_t variable, absl::Span<const float> gradient) const;
   // Takes the gradient of one variable, for which Check must have returned OK.
+  // Variables without elements count as taken from the start.
   // Errors: RESOURCE_EXHAUSTED or UNAVAILABLE if there is no shared memory for
   // the ranges that are lent; then the gradient is not taken.
   absl::Status Take(size_t variable, absl::Span<const float> gradient);
@@ -74,7 +75,8 @@ class Gradients {
   size_t num_parts(const Plan& plan, uint32_t ps) const {
     return plan.parts[ps].size() + (rows_ ? rows_->num_parts(ps) : 0);
   }
-  // The pieces of one part, in the form in which they are sent.
+  // The pieces of one part, in the form in which they are sent; none if there
+  // is no such part.
   std::vector<TensorPiece> PiecesOf(const Plan& plan, uint32_t ps,
                                     uint32_t part) const;
 

@@ -27,18 +27,24 @@ PartSender::PartSender(const PushFacts* push, const Gradients* gradients,
       handed_in_(push->layout().variables().size(), false),
       shards_(push->layout().num_ps()) {
   absl::MutexLock lock(&push_.context().mutex);
-  for (uint32_t ps = 0; ps < shards_.size(); ++ps) SendBy(ps, push_.plan());
+  for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+    if (!push->announced.empty()) shards_[ps].announced = push->announced[ps];
+    SendBy(ps, push_.plan());
+  }
 }
 
 void PartSender::SendBy(uint32_t ps, const Plan& plan) {
   Shard& shard = shards_[ps];
   const std::vector<Plan::Part>& parts = plan.parts[ps];
   // One extra part, never sent, stands for the parts of future rows.
-  const size_t num_parts =
-      gradients_.num_parts(plan, ps) + (awaits_rows_ ? 1 : 0);
+  size_t num_parts = gradients_.num_parts(plan, ps) + (awaits_rows_ ? 1 : 0);
+  // [H8] If parts were sent, the ps has to begin anew.
+  if (num_parts > 0) num_parts = std::max(num_parts, shard.announced + 1);
   num_unacknowledged_ -= shard.unacknowledged;
   num_unacknowledged_ += num_parts;
   shard.plan = &plan;
+  shard.num_parts = num_parts;
+  shard.unsent = num_parts;
   shard.unacknowledged = num_parts;
   shard.missing.clear();
   shard.ready.clear();
@@ -57,6 +63,22 @@ void PartSender::SendBy(uint32_t ps, const Plan& plan) {
 void PartSender::Start() {
   started_ = true;
   for (uint32_t ps = 0; ps < shards_.size(); ++ps) SendReady(ps);
+}
+
+void PartSender::SendAll() {
+  if (std::exchange(sends_all_, true)) return;
+  {
+    absl::MutexLock lock(&push_.context().mutex);
+    holds_back_ = false;
+  }
+  Start();
+}
+
+std::vector<size_t> PartSender::announced() const {
+  absl::MutexLock lock(&push_.context().mutex);
+  std::vector<size_t> announced;
+  for (const Shard& shard : shards_) announced.push_back(shard.announced);
+  return announced;
 }
 
 void PartSender::OnHandedIn(size_t variable) {
@@ -119,19 +141,22 @@ void PartSender::SendReady(uint32_t ps) {
       Shard& shard = shards_[ps];
       const int at_a_time = shard.refusal.empty() ? kMaxPartsInFlight : 1;
       if (stopped_ || decided() || awaits_rows_ || shard.ready.empty() ||
-          shard.pausing || shard.not_lent || shard.in_flight >= at_a_time) {
+          shard.pausing || shard.not_lent || shard.in_flight >= at_a_time ||
+          (holds_back_ && shard.unsent == 1)) {
         return;
       }
       plan = shard.plan;
       request.set_part(shard.ready.front());
+      request.set_num_parts(shard.num_parts);
+      shard.announced = shard.num_parts;
       shard.ready.pop_front();
+      --shard.unsent;
       ++shard.in_flight;
       request.set_acked_through(
           push_.generation->sequences.acked_through().value());
     }
     request.set_sequence(push_.sequence.value());
     request.set_step(push_.steps[ps].value());
-    request.set_num_parts(gradients_.num_parts(*plan, ps));
     const uint32_t index = request.part();
     part.tensors = gradients_.PiecesOf(*plan, ps, index);
     calls_.Start(
@@ -157,6 +182,7 @@ void PartSender::OnAnswer(uint32_t ps, uint32_t part,
       shard.not_lent = true;
     } else if (absl::IsResourceExhausted(response.status())) {
       shard.ready.push_front(part);
+      ++shard.unsent;
       shard.refusal = std::string(response.status().message());
       if (!std::exchange(shard.pausing, true)) pause = &shard.backoff;
     } else if (!response.ok()) {

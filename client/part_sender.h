@@ -35,7 +35,12 @@ namespace holdfast::client {
 // If a part is larger than a message and cannot be lent to its ps
 // (docs/protocol/same_host.md, H7), everything for that ps is sent in the parts
 // of Placement::sent_push. These are more numerous, by which the ps knows that
-// it must discard the parts received so far.
+// it must discard the parts received so far. A push that was started again with
+// other gradients is sent in more parts than before for the same reason, if
+// need be with empty ones.
+//
+// A shard never discards a push that is complete. So that the push can be
+// started again, the last part for each ps is not sent before SendAll.
 //
 // Thread-safe; guarded by the context's mutex.
 class PartSender {
@@ -46,9 +51,15 @@ class PartSender {
   PartSender(const PushFacts* push, const Gradients* gradients,
              CallGroup* calls, std::function<void()> on_end);
 
-  // Starts sending parts; none is sent before.
+  // Starts sending parts, except the last one for each ps; none is sent before.
   void Start();
   bool started() const { return started_; }
+  // Sends all parts, each as soon as it is ready. From now on, the push may be
+  // complete on a shard.
+  void SendAll();
+  bool sends_all() const { return sends_all_; }
+  // See PushFacts::announced.
+  std::vector<size_t> announced() const;
   // Notes that the gradient of a variable has been handed in, so that parts may
   // be ready to be sent.
   void OnHandedIn(size_t variable);
@@ -81,6 +92,12 @@ class PartSender {
   struct Shard {
     // The plan whose parts are sent.
     const Plan* plan = nullptr;
+    // The number of parts: those of the gradient, and then empty ones.
+    size_t num_parts = 0;
+    // The number of parts that the last request named; 0 if there was none.
+    size_t announced = 0;
+    // The number of parts that were not sent, or were refused.
+    size_t unsent = 0;
     // Indexed by part: the number of ranges whose variable has not been handed
     // in.
     std::vector<size_t> missing;
@@ -118,14 +135,16 @@ class PartSender {
   const Gradients& gradients_;
   CallGroup& calls_;
   const std::function<void()> on_end_;
-  // Used only by the user's thread.
+  // Used only by the user's thread, or while that waits for an answer.
   bool started_ = false;
+  bool sends_all_ = false;
 
   // Whether rows may still be handed in.
   bool awaits_rows_ ABSL_GUARDED_BY(push_.context().mutex);
   // Indexed by variable.
   std::vector<bool> handed_in_ ABSL_GUARDED_BY(push_.context().mutex);
   bool stopped_ ABSL_GUARDED_BY(push_.context().mutex) = false;
+  bool holds_back_ ABSL_GUARDED_BY(push_.context().mutex) = true;
   std::vector<Shard> shards_ ABSL_GUARDED_BY(push_.context().mutex);
   size_t num_unacknowledged_ ABSL_GUARDED_BY(push_.context().mutex) = 0;
   proto::Verdict verdict_ ABSL_GUARDED_BY(push_.context().mutex) =

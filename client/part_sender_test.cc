@@ -2,6 +2,7 @@
 #include "client/part_sender.h"
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,7 @@ class PartSenderTest : public GenerationTest {
 
 TEST_F(PartSenderTest, APartLeavesWhenItsVariablesAreThere) {
   Make(/*part_bytes=*/8);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(1);
   auto first = transport_.Take(rpc::kPush, 0);
   EXPECT_EQ(first.request.message.sequence(), 1);
@@ -88,13 +89,55 @@ TEST_F(PartSenderTest, NothingLeavesBeforeStart) {
   HandIn(0);
   HandIn(1);
   EXPECT_THAT(transport_.names(), IsEmpty());
-  sender_->Start();
+  sender_->SendAll();
   EXPECT_EQ(transport_.names().size(), 3);
+}
+
+TEST_F(PartSenderTest, TheLastPartForEachPsIsHeldBack) {
+  Make(8);
+  sender_->Start();
+  HandIn(1);
+  HandIn(0);
+  // Two of three for ps 0, none for ps 1, which has only one.
+  EXPECT_EQ(transport_.names().size(), 1);
+  Acknowledge(0);
+  EXPECT_FALSE(transport_.Has(rpc::kPush, 0));
+  EXPECT_FALSE(transport_.Has(rpc::kPush, 1));
+  EXPECT_THAT(sender_->announced(), ElementsAre(2, 0));
+  sender_->SendAll();
+  Acknowledge(0);
+  Acknowledge(1);
+  EXPECT_TRUE(ended());
+}
+
+// The shard begins anew when it hears of more parts.
+TEST_F(PartSenderTest, StartedAgainItHasMorePartsThanBefore) {
+  Make(8);
+  push_.announced = {5, 0};
+  sender_ = std::make_unique<PartSender>(&push_, gradients_.get(), &Calls(),
+                                         [this] { ++ends_; });
+  sender_->Start();
+  HandIn(0);
+  HandIn(1);
+  sender_->SendAll();
+  std::set<uint32_t> parts;
+  for (int i = 0; i < 6; ++i) {
+    auto part = transport_.Take(rpc::kPush, 0);
+    EXPECT_EQ(part.request.message.num_parts(), 6);
+    EXPECT_EQ(part.request.tensors.empty(), part.request.message.part() >= 2);
+    parts.insert(part.request.message.part());
+    part.Answer(proto::PushResponse());
+  }
+  EXPECT_THAT(parts, ElementsAre(0, 1, 2, 3, 4, 5));
+  auto other = transport_.Take(rpc::kPush, 1);
+  EXPECT_EQ(other.request.message.num_parts(), 1);
+  other.Answer(proto::PushResponse());
+  EXPECT_TRUE(ended());
 }
 
 TEST_F(PartSenderTest, EndsWithTheLastAcknowledgmentAndKeepsReceipts) {
   Make(8);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(0);
   HandIn(1);
   Acknowledge(0);
@@ -113,7 +156,7 @@ TEST_F(PartSenderTest, EndsWithTheLastAcknowledgmentAndKeepsReceipts) {
 
 TEST_F(PartSenderTest, OnePartAsksWhetherThereIsRoom) {
   Make(4);  // four parts for ps 0
-  sender_->Start();
+  sender_->SendAll();
   HandIn(0);
   HandIn(1);
   std::vector<uint32_t> refused;
@@ -140,7 +183,7 @@ TEST_F(PartSenderTest, OnePartAsksWhetherThereIsRoom) {
 TEST_F(PartSenderTest, KeepsABoundedNumberInFlight) {
   // All six parts are for one ps.
   Make(/*part_bytes=*/4, /*asynchronous=*/false, /*num_ps=*/1);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(0);
   HandIn(1);
   EXPECT_EQ(transport_.names().size(), 4);
@@ -152,7 +195,7 @@ TEST_F(PartSenderTest, KeepsABoundedNumberInFlight) {
 
 TEST_F(PartSenderTest, AVerdictEndsIt) {
   Make(8);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(1);
   proto::PushResponse stale;
   stale.set_verdict(proto::STALE);
@@ -169,7 +212,7 @@ TEST_F(PartSenderTest, AVerdictEndsIt) {
 // In an asynchronous job one shard's ACCEPTED says nothing about the others.
 TEST_F(PartSenderTest, AnAsynchronousAcceptedIsAnAcknowledgment) {
   Make(1 << 20, /*asynchronous=*/true);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(0);
   HandIn(1);
   proto::PushResponse accepted;
@@ -184,7 +227,7 @@ TEST_F(PartSenderTest, AnAsynchronousAcceptedIsAnAcknowledgment) {
 
 TEST_F(PartSenderTest, AnErrorEndsIt) {
   Make(8);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(1);
   transport_.Take(rpc::kPush, 1).Answer(absl::InvalidArgumentError("no"));
   EXPECT_EQ(ends_, 1);
@@ -195,7 +238,7 @@ TEST_F(PartSenderTest, AnErrorEndsIt) {
 
 TEST_F(PartSenderTest, StoppedItSendsAndHearsNothing) {
   Make(8);
-  sender_->Start();
+  sender_->SendAll();
   HandIn(1);
   sender_->Stop();
   HandIn(0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/push.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,7 +51,8 @@ class PushHandle final : public Cluster::Push {
         calls_(push_.generation->context, push_.generation->sender),
         sender_(&push_, &gradients_, &part_calls_, [this] { OnSent(); }),
         follow_up_(MakeFollowUp()) {
-    if (PushExchange::Fits(push_.generation->placement)) {
+    if (push_.announced.empty() &&
+        PushExchange::Fits(push_.generation->placement)) {
       exchange_.emplace(&push_, &gradients_, follow_up_.get(), &calls_,
                         [this](const absl::StatusOr<PushExchange::Answer>& a) {
                           OnExchanged(a);
@@ -96,7 +98,7 @@ class PushHandle final : public Cluster::Push {
   bool WaitUntilHeld(absl::Time until) override {
     if (!CheckMayBeHeld().ok()) return true;
     CloseRows();
-    if (!sender_.started()) sender_.Start();
+    sender_.SendAll();
     return part_calls_.Wait(
         until, [this] { return !error_.ok() || sender_.ended(); },
         [this] { return sender_.Missing(); }, &sent_report_);
@@ -106,7 +108,7 @@ class PushHandle final : public Cluster::Push {
     absl::Status status = CheckMayBeHeld();
     if (status.ok()) {
       CloseRows();
-      if (!sender_.started()) sender_.Start();
+      sender_.SendAll();
       status = part_calls_.Await(
           deadline, [this] { return !error_.ok() || sender_.ended(); },
           [this] { return sender_.Missing(); });
@@ -161,11 +163,13 @@ class PushHandle final : public Cluster::Push {
     if (exchange) {
       exchange_->Start(contribution, next);
     } else {
-      if (!sender_.started()) sender_.Start();
+      sender_.SendAll();
       FollowWhenSent();
     }
     return absl::OkStatus();
   }
+
+  std::unique_ptr<Cluster::Push> StartAgain() override;
 
   bool done() const override {
     Cluster::Pull* pull;
@@ -319,7 +323,7 @@ class PushHandle final : public Cluster::Push {
     }
     if (not_lent) {
       // The push does not fit in one call.
-      sender_.Start();
+      sender_.SendAll();
       return FollowWhenSent();
     }
     if (answer->response.verdict() == proto::VERDICT_UNSPECIFIED) {
@@ -447,6 +451,9 @@ class FailedPush final : public Cluster::Push {
     return error_;
   }
   bool WaitUntilDone(absl::Time) override { return true; }
+  std::unique_ptr<Cluster::Push> StartAgain() override {
+    return std::make_unique<FailedPush>(error_);
+  }
   absl::StatusOr<Cluster::Outcome> Await(absl::Time) override { return error_; }
   absl::StatusOr<Cluster::Outcome> AwaitVerdict(
       absl::Time, std::unique_ptr<Cluster::Pull>* rest) override {
@@ -473,6 +480,33 @@ std::unique_ptr<Cluster::Push> Start(PushFacts push) {
   auto handle = std::make_unique<PushHandle>(std::move(push));
   handle->Start();
   return handle;
+}
+
+// The push keeps its number, because its ticket belongs to that, and because a
+// shard has room of its own for only one push of each seat. The shards drop the
+// parts that they hold once they hear of more parts [H8].
+std::unique_ptr<Cluster::Push> PushHandle::StartAgain() {
+  if (contribution_.has_value() || sender_.sends_all()) {
+    return Fail(absl::FailedPreconditionError(
+        "a push cannot be started again after AwaitHeld or Contribute"));
+  }
+  GiveUp();
+  GenerationState& generation = *push_.generation;
+  // None of the gradient counts.
+  generation.encoder.Settle(push_.sequence, false);
+  PushFacts again = push_;
+  again.announced = sender_.announced();
+  if (std::count(again.announced.begin(), again.announced.end(), size_t{0}) ==
+      static_cast<int64_t>(again.announced.size())) {
+    again.announced.clear();
+  }
+  {
+    absl::MutexLock lock(&context_.mutex);
+    generation.sequences.Hold(
+        push_.sequence,
+        push_.asynchronous() ? std::nullopt : std::optional(push_.steps[0]));
+  }
+  return client::Start(std::move(again));
 }
 
 }  // namespace

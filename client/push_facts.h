@@ -2,6 +2,7 @@
 #ifndef HOLDFAST_CLIENT_PUSH_FACTS_H_
 #define HOLDFAST_CLIENT_PUSH_FACTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,6 +43,10 @@ struct PushFacts {
   // Indexed by ps: the value of PushRequest.step. In synchronous jobs, the same
   // for all ps.
   std::vector<GlobalStep> steps;
+  // Set if the push was started again (Push::StartAgain) after parts of it had
+  // been sent. Indexed by ps: the number of parts that these said the push has;
+  // 0 if none was sent.
+  std::vector<size_t> announced;
 };
 
 }  // namespace holdfast::client

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -404,6 +405,47 @@ TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
   push.reset();
   cluster_.reset();
   StopPs();
+}
+
+TEST_F(PushTest, StartedAgainItSendsOtherGradientsInMoreParts) {
+  ConnectWithParts(16);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  {
+    std::vector<float> b = b_;
+    ASSERT_TRUE(push->Add(1, b).ok());
+    ps(0).push.AwaitCalls(2);
+    push = push->StartAgain();
+    std::fill(b.begin(), b.end(), -1.0f);
+  }
+  EXPECT_EQ(push->sequence(), PushSequence(1));
+  const std::vector<float> a(6, 7.0f);
+  const std::vector<float> b(8, 8.0f);
+  ASSERT_TRUE(push->Add(0, a).ok());
+  ASSERT_TRUE(push->Add(1, b).ok());
+  EXPECT_EQ(Contribute(push.get(), 8), proto::ACCEPTED);
+  EXPECT_EQ(ps(0).contribute.requests()[0].sequence(), 1);
+  std::map<uint32_t, std::vector<Tensor>> parts;
+  for (const proto::PushRequest& request : ps(0).push.requests()) {
+    EXPECT_EQ(request.sequence(), 1);
+    if (request.num_parts() == 5) parts[request.part()] = TensorsOf(request);
+  }
+  ASSERT_THAT(parts, SizeIs(5));
+  EXPECT_THAT(parts[0], ElementsAre(Tensor("b", 0, {8, 8, 8, 8})));
+  EXPECT_THAT(parts[3], ElementsAre(Tensor("a", 4, {7, 7})));
+  EXPECT_THAT(parts[4], SizeIs(0));
+  // Nothing was sent to ps 1 before.
+  ASSERT_THAT(ps(1).push.requests(), SizeIs(1));
+  EXPECT_EQ(ps(1).push.requests()[0].num_parts(), 1);
+  EXPECT_EQ(push->Await(Late()).status(), absl::OkStatus());
+}
+
+TEST_F(PushTest, MayNotStartAgainOnceItMayBeComplete) {
+  ConnectWithParts(16);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(push->StartAgain()->Add(0, a_)));
+  EXPECT_EQ(Contribute(push.get(), 8), proto::ACCEPTED);
 }
 
 TEST_F(PushTest, IsDestroyedWithCallsInFlight) {

@@ -175,6 +175,24 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
   return turn_;
 }
 
+std::optional<TrainingLoop::Turn> TrainingLoop::Current() const {
+  const bool handed_out = stage_ == Stage::kTurn && failed_.ok();
+  if (!broken_.ok() || !(handed_out || turn_.done)) return std::nullopt;
+  return turn_;
+}
+
+absl::Status TrainingLoop::Restart() {
+  if (stage_ != Stage::kTurn) {
+    return absl::FailedPreconditionError("there is no turn to restart");
+  }
+  // The push has failed, and the turn with it: Next goes on.
+  if (!failed_.ok()) return absl::OkStatus();
+  std::unique_ptr<Cluster::Push>& push = underway_.back().push;
+  push = push->StartAgain();
+  ForgetHandedIn();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const Parameters>> TrainingLoop::values() const {
   if (!values_status_.ok()) return values_status_;
   return std::shared_ptr<const Parameters>(now_, &now_->values);
@@ -230,8 +248,8 @@ absl::Status TrainingLoop::Add(size_t variable,
     failed_ = status;
     return absl::OkStatus();
   }
+  if (!added_[variable]) ++num_added_;
   added_[variable] = true;
-  ++num_added_;
   return absl::OkStatus();
 }
 
@@ -428,15 +446,24 @@ TrainingLoop::Progress TrainingLoop::HandOut(
   if (pipelined()) underway.memory.gradient.resize(variables_.size());
   underway.memory.rows.resize(rows_of_turn_.size());
   underway_.push_back(std::move(underway));
+  ForgetHandedIn();
+  turn_ = std::move(turn);
+  stage_ = Stage::kTurn;
+  return Progress::kTurn;
+}
+
+void TrainingLoop::ForgetHandedIn() {
   added_.assign(variables_.size(), false);
   num_added_ = 0;
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    if (!variables_[i].trainable || variables_[i].size > 0) continue;
+    added_[i] = true;
+    ++num_added_;
+  }
   finite_ = true;
   std::fill(squares_.begin(), squares_.end(), 0);
   std::fill(rows_of_turn_.begin(), rows_of_turn_.end(), RowsOfTurn::kNone);
   std::fill(row_squares_.begin(), row_squares_.end(), 0);
-  turn_ = std::move(turn);
-  stage_ = Stage::kTurn;
-  return Progress::kTurn;
 }
 
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitHeld(

@@ -152,6 +152,17 @@ class TrainingLoop {
   // strict loop, was rolled back.
   absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
 
+  // Returns what Next returned last, without waiting: the turn that was handed
+  // out and not contributed, or the one that is done. Returns nullopt if only
+  // Next can say what follows.
+  std::optional<Turn> Current() const;
+
+  // Forgets all gradients and rows that were handed in for the turn, whose
+  // memory belongs to the caller again when this returns. They may all be
+  // handed in again for the same turn, changed or not; only those count.
+  // Errors: FAILED_PRECONDITION without a turn.
+  absl::Status Restart();
+
   // Returns the values of the last turn. If that turn is done (Turn::done),
   // returns the final values, which have the job's last version, or the error
   // because of which they could not be read. Values stay unchanged while the
@@ -174,8 +185,9 @@ class TrainingLoop {
   // is no turn.
   absl::Span<float> Memory(size_t variable);
 
-  // Hands in the gradient of a variable, as Push::Add does. Errors of the push
-  // itself are returned by Next.
+  // Hands in the gradient of a variable, as Push::Add does. A variable without
+  // elements need not be handed in. Errors of the push itself are returned by
+  // Next.
   // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, as for
   // Push::Add.
   absl::Status Add(size_t variable, absl::Span<const float> gradient);
@@ -344,6 +356,8 @@ class TrainingLoop {
   absl::StatusOr<Progress> FinishOldest(absl::Time until);
   Progress HandOut(Turn turn, std::string name,
                    std::unique_ptr<Cluster::Push> push);
+  // Notes that nothing has been handed in for the turn.
+  void ForgetHandedIn();
   void BeginEnd();
   // Copies the final values from final_values_.
   void TakeFinalValues();

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr absl::Time kNow = absl::InfinitePast();
 
@@ -291,6 +293,91 @@ TEST_F(TrainingLoopTest, AWaitEndsWithTheJobsTimeouts) {
   clock_.now += absl::Seconds(1);
   EXPECT_FALSE(NotYet());
   EXPECT_EQ(cluster_->deadline_of("await pull 0"), begun + absl::Seconds(60));
+}
+
+TEST_F(TrainingLoopTest, SaysAgainWhatItHandedOut) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->roll_backs["await verdict #1"].version = 0;
+  EXPECT_FALSE(loop_->Current().has_value());
+  EXPECT_FALSE(Next().rolled_back);
+  ASSERT_TRUE(loop_->Current().has_value());
+  EXPECT_EQ(loop_->Current()->batch, 1);
+  Push();
+  EXPECT_FALSE(loop_->Current().has_value());
+  EXPECT_TRUE(Next().rolled_back);
+  EXPECT_TRUE(loop_->Current()->rolled_back);
+  Push();
+  EXPECT_FALSE(Next().rolled_back);
+  EXPECT_FALSE(loop_->Current()->rolled_back);
+  Push();
+  EXPECT_FALSE(loop_->Current().has_value());
+  EXPECT_TRUE(Next().done);
+  EXPECT_TRUE(loop_->Current()->done);
+  EXPECT_EQ(loop_->Current()->step, GlobalStep(2));
+}
+
+TEST_F(TrainingLoopTest, ATurnThatHasFailedIsNotSaidAgain) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->roll_backs["add 0"].version = 0;
+  Next();
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  EXPECT_FALSE(loop_->Current().has_value());
+  EXPECT_EQ(loop_->Restart(), absl::OkStatus());
+  EXPECT_TRUE(Next().rolled_back);
+}
+
+TEST_F(TrainingLoopTest, OnlyWhatIsHandedInAfterARestartCounts) {
+  declaration_.mutable_clipping()->set_global_norm(5);
+  for (const int depth : {0, 1, 2}) {
+    declaration_.clear_consistency();
+    if (depth == 0) {
+      StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/1);
+    } else {
+      StartAsynchronous(depth, /*tickets=*/1);
+    }
+    EXPECT_TRUE(absl::IsFailedPrecondition(loop_->Restart()));
+    const TrainingLoop::Turn turn = Next();
+    std::vector<float> wrong = {std::numeric_limits<float>::infinity(), 0};
+    std::vector<float> big = {1000, 0, 0};
+    EXPECT_EQ(loop_->Add(1, big), absl::OkStatus());
+    EXPECT_EQ(loop_->Add(0, wrong), absl::OkStatus());
+    EXPECT_EQ(loop_->Restart(), absl::OkStatus());
+    wrong = {7, 7};
+    big = {7, 7, 7};
+    EXPECT_EQ(loop_->Current()->batch, turn.batch);
+    // Everything is to be handed in again.
+    EXPECT_TRUE(absl::IsInvalidArgument(loop_->Contribute({8, 0.5, {}})));
+    EXPECT_EQ(loop_->Add(1, std::vector<float>{0, 3, 0}), absl::OkStatus());
+    EXPECT_EQ(loop_->Add(0, std::vector<float>{4, 0}), absl::OkStatus());
+    EXPECT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+    EXPECT_TRUE(absl::IsFailedPrecondition(loop_->Restart()));
+    EXPECT_TRUE(Next().done);
+    EXPECT_EQ(cluster_->pushed(1), (std::map<size_t, std::vector<float>>{
+                                       {0, {4, 0}}, {1, {0, 3, 0}}}));
+    EXPECT_EQ(loop_->counts().accepted, 1);
+    EXPECT_EQ(loop_->counts().not_finite, 0);
+    EXPECT_THAT(cluster_->calls("start push"), SizeIs(1));
+    const Contribution contribution = depth == 0
+                                          ? cluster_->contributions().front()
+                                          : cluster_->applications().at(1);
+    EXPECT_EQ(contribution.clip_factor, 1);
+  }
+}
+
+TEST_F(TrainingLoopTest, VariablesWithoutElementsNeedNoGradient) {
+  proto::Variable& empty = *declaration_.add_variables();
+  empty.set_name("empty");
+  empty.add_shape(0);
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  Next();
+  Push();
+  Next();
+  EXPECT_EQ(loop_->Add(3, {}), absl::OkStatus());
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(loop_->Contribute({8, 0.5, {}})));
+  EXPECT_EQ(loop_->Add(1, b_), absl::OkStatus());
+  EXPECT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+  EXPECT_TRUE(Next().done);
 }
 
 TEST_F(TrainingLoopTest, ARollBackIsTold) {

@@ -24,6 +24,7 @@
 #include "client/c_api/options.h"
 #include "client/c_api/values.h"
 #include "client/row_request.h"
+#include "common/base/checksum.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/directory.h"
 #include "common/job/batch_ranges.h"
@@ -444,6 +445,19 @@ int32_t holdfast_loop_next(holdfast_loop* loop, int64_t timeout_ms,
   });
 }
 
+int32_t holdfast_loop_current(holdfast_loop* loop, holdfast_turn* turn,
+                              int32_t* state, holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    if (turn == nullptr) return Null("turn");
+    if (state == nullptr) return Null("state");
+    return found.Current(turn, state);
+  });
+}
+
+int32_t holdfast_loop_restart(holdfast_loop* loop, holdfast_error** error) {
+  return With<Loop>(loop, error, [](Loop& found) { return found.Restart(); });
+}
+
 int32_t holdfast_loop_values(holdfast_loop* loop, const float** values,
                              size_t count, holdfast_error** error) {
   return With<Loop>(loop, error, [&](Loop& found) {
@@ -721,6 +735,23 @@ int32_t holdfast_values_read_table(holdfast_values* values, size_t table,
 
 void holdfast_values_free(holdfast_values* values) {
   if (const auto found = Remove<Values>(values)) found->GiveUp();
+}
+
+int32_t holdfast_checksums(const void* const* memory, const size_t* bytes,
+                           size_t count, uint64_t* sums,
+                           holdfast_error** error) {
+  if (count > 0 && memory == nullptr) return Report(Null("memory"), error);
+  if (count > 0 && bytes == nullptr) return Report(Null("bytes"), error);
+  if (count > 0 && sums == nullptr) return Report(Null("sums"), error);
+  for (size_t i = 0; i < count; ++i) {
+    if (memory[i] == nullptr && bytes[i] > 0) {
+      return Report(Null(absl::StrCat("memory[", i, "]")), error);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    sums[i] = holdfast::Checksum(memory[i], bytes[i]);
+  }
+  return Report(Error(), error);
 }
 
 // ---- Examples ----

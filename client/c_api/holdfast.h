@@ -490,6 +490,36 @@ HOLDFAST_EXPORT int32_t holdfast_loop_next(holdfast_loop* loop,
                                            holdfast_turn* turn,
                                            holdfast_error** error);
 
+/* What holdfast_loop_next would do. */
+typedef enum holdfast_turn_state {
+  /* No turn is handed out: holdfast_loop_next gives the next one. */
+  HOLDFAST_TURN_NEXT = 0,
+  /* The turn was handed out, and is not contributed. */
+  HOLDFAST_TURN_HANDED_OUT = 1,
+  /* The loop is done. */
+  HOLDFAST_TURN_DONE = 2
+} holdfast_turn_state;
+
+/* Sets *state (holdfast_turn_state) and, unless it is HOLDFAST_TURN_NEXT, *turn
+ * to what holdfast_loop_next has returned last, without waiting for anything.
+ * For programs that may lose the result of a call, such as a Python script that
+ * is interrupted between the call and the next instruction: the loop knows what
+ * was contributed. */
+HOLDFAST_EXPORT int32_t holdfast_loop_current(holdfast_loop* loop,
+                                              holdfast_turn* turn,
+                                              int32_t* state,
+                                              holdfast_error** error);
+
+/* Forgets everything that was handed in for the turn, by holdfast_loop_add,
+ * holdfast_loop_add_rows or a holdfast_loop_push that has failed, even what was
+ * sent already. When this returns, that memory belongs to the caller again, and
+ * all of it may be handed in again for the same turn, changed or not; the push
+ * counts once. Usually does not wait, except that parts which are being written
+ * to a connection are written to the end. Does nothing after a roll-back.
+ * Errors: INVALID if no turn is handed out. */
+HOLDFAST_EXPORT int32_t holdfast_loop_restart(holdfast_loop* loop,
+                                              holdfast_error** error);
+
 /* Sets values[i] to the address of the values of variable i; `count` must be
  * the number of variables. The values stay there until the next call of
  * holdfast_loop_next, and must not be written to. The loop has two memory sets,
@@ -547,10 +577,13 @@ HOLDFAST_EXPORT int32_t holdfast_loop_memory(holdfast_loop* loop,
                                              holdfast_error** error);
 
 /* Hands in the gradient of one variable for the turn; parts are sent at once if
- * that saves time. Must be called once for each trainable variable, in any
- * order, from any thread. The memory must stay unchanged until
- * holdfast_loop_next has returned something other than TIMED_OUT. Does nothing
- * after a roll-back.
+ * that saves time. Must be called once for each trainable variable that has
+ * elements, in any order, from any thread. The memory must stay unchanged until
+ * holdfast_loop_next has returned something other than TIMED_OUT, or until
+ * holdfast_loop_restart: a change in between may or may not be pushed, in parts
+ * or whole, and is not noticed. A program that cannot rule out such changes
+ * compares holdfast_checksums before holdfast_loop_contribute, and calls
+ * holdfast_loop_restart if they differ. Does nothing after a roll-back.
  * Errors: INVALID for a wrong variable or size. */
 HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                                           const float* gradient,
@@ -743,6 +776,16 @@ HOLDFAST_EXPORT int32_t holdfast_values_read_table(holdfast_values* values,
 
 /* NULL is allowed. */
 HOLDFAST_EXPORT void holdfast_values_free(holdfast_values* values);
+
+/* ---- Checksums ---- */
+
+/* Sets sums[i] to the XXH3-64 of bytes[i] bytes at memory[i], for i from 0 to
+ * count - 1: a fast way to see whether memory has changed, or whether two
+ * processes have the same. */
+HOLDFAST_EXPORT int32_t holdfast_checksums(const void* const* memory,
+                                           const size_t* bytes, size_t count,
+                                           uint64_t* sums,
+                                           holdfast_error** error);
 
 /* ---- Examples ---- */
 

@@ -41,7 +41,17 @@ Error Loop::Next(absl::Time until, holdfast_turn* turn) {
   if (loop_ == nullptr || given_up_) return Closed();
   if (!next.ok()) return connection_->OfCall(next.status());
   if (!done) return connection_->NotYet();
-  const TrainingLoop::Turn& from = **next;
+  Tell(**next, turn);
+  if (tracer_ != nullptr) {
+    const absl::Time now = tracer_->Now();
+    tracer_->AddHere({TraceKind::kWait, "turn", since_, now});
+    since_ = now;
+    batch_ = (*next)->batch;
+  }
+  return Error();
+}
+
+void Loop::Tell(const TrainingLoop::Turn& from, holdfast_turn* turn) {
   *turn = {};
   turn->done = from.done;
   turn->rolled_back = from.rolled_back;
@@ -50,13 +60,23 @@ Error Loop::Next(absl::Time until, holdfast_turn* turn) {
   turn->seat = from.seat;
   turn->values = loop_->values_set();
   turn->loss_scale = from.done ? 0 : from.loss_scale;
-  if (tracer_ != nullptr) {
-    const absl::Time now = tracer_->Now();
-    tracer_->AddHere({TraceKind::kWait, "turn", since_, now});
-    since_ = now;
-    batch_ = from.batch;
-  }
+}
+
+Error Loop::Current(holdfast_turn* turn, int32_t* state) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  const std::optional<TrainingLoop::Turn> current = loop_->Current();
+  *state = !current.has_value() ? HOLDFAST_TURN_NEXT
+           : current->done      ? HOLDFAST_TURN_DONE
+                                : HOLDFAST_TURN_HANDED_OUT;
+  if (current.has_value()) Tell(*current, turn);
   return Error();
+}
+
+Error Loop::Restart() {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  return connection_->OfCall(loop_->Restart());
 }
 
 void Loop::TraceInput() {

@@ -35,6 +35,9 @@ class Loop {
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Error Next(absl::Time until, holdfast_turn* turn);
+  // Sets `*state` to a holdfast_turn_state.
+  Error Current(holdfast_turn* turn, int32_t* state);
+  Error Restart();
   Error Values(absl::Span<const float*> values);
   // Sets `*values` to the turn's values. `data` is filled in as by Values,
   // unless it is empty.
@@ -57,6 +60,9 @@ class Loop {
   Error Outcome(holdfast_outcome* outcome);
 
  private:
+  // Fills `*turn` in.
+  void Tell(const TrainingLoop::Turn& from, holdfast_turn* turn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Error CheckCount(size_t count) const;
   // Returns the error of a loop that is done, whose values could not be read
   // because of `why`.

@@ -63,6 +63,16 @@ class FakeCluster::FakePush final : public Cluster::Push {
     return absl::MakeSpan(memory);
   }
 
+  std::unique_ptr<Push> StartAgain() override {
+    cluster_->Call(absl::StrCat("start push #", sequence_.value(), " again"))
+        .IgnoreError();
+    CheckMemory();
+    absl::MutexLock lock(&cluster_->mutex_);
+    cluster_->pushed_.erase(sequence_.value());
+    cluster_->pushed_rows_.erase(sequence_.value());
+    return std::make_unique<FakePush>(cluster_, step_, sequence_);
+  }
+
   bool done() const override { return true; }
 
   bool WaitUntilHeld(absl::Time) override {

@@ -96,7 +96,7 @@ class FakeCluster final : public Cluster {
 
   // One line per call, in order:
   //   "declare", "await variables", "push #1 of step 0", "add 2",
-  //   "add rows of 0",
+  //   "add rows of 0", "start push #1 again",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1",
   //   "await variable 0 of pull 1", "pin 4", "read 4",

@@ -249,6 +249,15 @@ class Loop:
         if not self.handed_out:
             raise Error("there is no current batch: it was pushed already, or the job is done")
 
+    def restart(self) -> None:
+        """Forgets what was handed in for the turn, so that all of it may be handed in again.
+
+        Afterwards that memory belongs to the caller again.
+        """
+        _native.call(library.holdfast_loop_restart, self._handle)
+        self._added.clear()
+        self._lent.clear()
+
     def contribute_nothing(self) -> None:
         self.need_turn()
         _native.call(library.holdfast_loop_contribute, self._handle, 0, 0.0, 1.0)

@@ -34,6 +34,11 @@ REFUSED = 8
 NOT_FOUND = 9
 STOPPED = 12
 
+# Values of holdfast_turn_state.
+TURN_NEXT = 0
+TURN_HANDED_OUT = 1
+TURN_DONE = 2
+
 CLIP_AS_DECLARED = -1.0
 LOSS_UNKNOWN = -sys.float_info.max
 
@@ -158,6 +163,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "loop_start": [_HANDLE, _OUT, _SIZE, _OUT],
     "loop_start_in": [_HANDLE, _OUT, _OUT, _SIZE, _OUT, _SIZE, _OUT],
     "loop_next": [_HANDLE, ctypes.c_int64, _OUT],
+    "loop_current": [_HANDLE, _OUT, _OUT],
+    "loop_restart": [_HANDLE],
     "loop_take_values": [_HANDLE, _OUT, _SIZE, _OUT],
     "loop_memory": [_HANDLE, _SIZE, _OUT],
     "loop_read": [_HANDLE, _OUT, _OUT, _SIZE],
@@ -181,6 +188,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "values_get_table": [_HANDLE, _SIZE, _OUT],
     "values_get_num_rows": [_HANDLE, _SIZE, _OUT],
     "values_read_table": [_HANDLE, _SIZE, _OUT, _OUT, _SIZE],
+    "checksums": [_OUT, _OUT, _SIZE, _OUT],
     "batch_examples_shuffled": [
         ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
         ctypes.c_uint64, _OUT,
@@ -294,6 +302,18 @@ def wait(function: Any, *arguments: Any, patiently: bool = False) -> None:
             told = now
             _log.warning("%s, for %.0f s", _message_of(error), now - begin)
         library.holdfast_error_free(error)
+
+
+def checksums(pointers: Any, bytes: Any, count: int) -> Any:
+    """A fast checksum of each of ``count`` pieces of memory, as an array of c_uint64.
+
+    Args:
+        pointers: Their addresses, an array of c_void_p.
+        bytes: Their sizes, an array of c_size_t.
+    """
+    sums = (ctypes.c_uint64 * count)()
+    call(library.holdfast_checksums, pointers, bytes, count, sums)
+    return sums
 
 
 def options(settings: Mapping[str, str | None]) -> Any:
