@@ -122,7 +122,7 @@ class PartsNotLentTest : public NotLentTest {
                        &push_.generation->encoder, nullptr);
     calls_.emplace(push_.generation->context, push_.generation->sender);
     sender_.emplace(&push_, &*gradients_, &*calls_, [this] { ++ends_; });
-    sender_->Start();
+    sender_->SendAll();
   }
   ~PartsNotLentTest() override {
     if (calls_.has_value()) calls_->Cancel();
