@@ -163,6 +163,7 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
       return std::nullopt;
     } else if (*progress == Progress::kTurn) {
       Meter();
+      turn_.number = ++num_turns_;
       turn_.rolled_back = std::exchange(rolled_back_, false);
       return turn_;
     }
@@ -219,6 +220,7 @@ absl::Status TrainingLoop::Add(size_t variable,
     return absl::FailedPreconditionError("there is no turn to push for");
   }
   if (!failed_.ok()) return absl::OkStatus();
+  handed_in_ = true;
   const bool fits =
       variable < variables_.size() && variables_[variable].trainable &&
       gradient.size() == variables_[variable].size && !added_[variable];
@@ -453,6 +455,7 @@ TrainingLoop::Progress TrainingLoop::HandOut(
 }
 
 void TrainingLoop::ForgetHandedIn() {
+  handed_in_ = false;
   added_.assign(variables_.size(), false);
   num_added_ = 0;
   for (size_t i = 0; i < variables_.size(); ++i) {

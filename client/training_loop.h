@@ -96,6 +96,9 @@ class TrainingLoop {
     // Whether the job has rolled back to an earlier state since the previous
     // turn.
     bool rolled_back = false;
+    // The number of turns that the loop has handed out, with this one. No two
+    // turns have the same, not even those of a batch that is handed out again.
+    uint64_t number = 0;
     // The batch of the training stream to compute the gradient of.
     uint64_t batch = 0;
     // The version of the values.
@@ -162,6 +165,8 @@ class TrainingLoop {
   // handed in again for the same turn, changed or not; only those count.
   // Errors: FAILED_PRECONDITION without a turn.
   absl::Status Restart();
+  // Whether a gradient or rows were handed in for the turn.
+  bool has_handed_in() const { return handed_in_; }
 
   // Returns the values of the last turn. If that turn is done (Turn::done),
   // returns the final values, which have the job's last version, or the error
@@ -418,6 +423,8 @@ class TrainingLoop {
 
   // The caller's turn.
   Turn turn_;
+  uint64_t num_turns_ = 0;
+  bool handed_in_ = false;
   // Indexed by variable: whether its gradient was handed in.
   std::vector<bool> added_;
   size_t num_added_ = 0;

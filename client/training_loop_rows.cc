@@ -88,6 +88,7 @@ absl::Status TrainingLoop::AddRows(size_t table, absl::Span<const uint64_t> ids,
                  " values are ", gradients.size(), " numbers");
   }
   if (!failed_.ok()) return absl::OkStatus();
+  handed_in_ = true;
   RowsOfTurn& of_turn = rows_of_turn_[table];
   if (of_turn == RowsOfTurn::kAdded) {
     // The rows that were handed in before are already being sent.

@@ -302,10 +302,18 @@ TEST_F(TrainingLoopTest, SaysAgainWhatItHandedOut) {
   EXPECT_FALSE(Next().rolled_back);
   ASSERT_TRUE(loop_->Current().has_value());
   EXPECT_EQ(loop_->Current()->batch, 1);
+  EXPECT_EQ(loop_->Current()->number, 1);
   Push();
   EXPECT_FALSE(loop_->Current().has_value());
   EXPECT_TRUE(Next().rolled_back);
   EXPECT_TRUE(loop_->Current()->rolled_back);
+  EXPECT_EQ(loop_->Current()->batch, 1);
+  EXPECT_EQ(loop_->Current()->number, 2);
+  EXPECT_FALSE(loop_->has_handed_in());
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  EXPECT_TRUE(loop_->has_handed_in());
+  EXPECT_EQ(loop_->Restart(), absl::OkStatus());
+  EXPECT_FALSE(loop_->has_handed_in());
   Push();
   EXPECT_FALSE(Next().rolled_back);
   EXPECT_FALSE(loop_->Current()->rolled_back);

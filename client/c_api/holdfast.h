@@ -448,7 +448,10 @@ typedef struct holdfast_turn {
    * gradient by it before pushing. 1 if the job has no loss scale. */
   float loss_scale;
   float reserved_float;
-  uint64_t reserved[4];
+  /* The number of turns that the loop has handed out, with this one: differs
+   * for a batch that is handed out again. */
+  uint64_t number;
+  uint64_t reserved[3];
 } holdfast_turn;
 
 /* Begins to train; one loop at a time. After holdfast_declare and
@@ -655,7 +658,9 @@ HOLDFAST_EXPORT int32_t holdfast_loop_contribute(holdfast_loop* loop,
                                                  holdfast_error** error);
 
 /* Calls holdfast_loop_add for each gradients[i] that is not NULL, and then
- * holdfast_loop_contribute. */
+ * holdfast_loop_contribute. After an error, nothing that this call was given
+ * counts as handed in, if nothing had been handed in for the turn before;
+ * otherwise call holdfast_loop_restart before handing in anything again. */
 HOLDFAST_EXPORT int32_t holdfast_loop_push(holdfast_loop* loop,
                                            const float* const* gradients,
                                            const size_t* elements, size_t count,

@@ -55,6 +55,7 @@ void Loop::Tell(const TrainingLoop::Turn& from, holdfast_turn* turn) {
   *turn = {};
   turn->done = from.done;
   turn->rolled_back = from.rolled_back;
+  turn->number = from.number;
   turn->batch = from.batch;
   turn->step = from.step.value();
   turn->seat = from.seat;
@@ -197,13 +198,19 @@ Error Loop::Push(absl::Span<const float* const> gradients,
                  const TrainingLoop::Gradient& gradient) {
   absl::MutexLock lock(&mutex_);
   if (loop_ == nullptr) return Closed();
-  for (size_t i = 0; i < gradients.size(); ++i) {
+  const bool all_at_once = !loop_->has_handed_in();
+  Error error;
+  for (size_t i = 0; error.ok() && i < gradients.size(); ++i) {
     if (gradients[i] == nullptr) continue;
-    Error error = AddLocked(i, {gradients[i], elements[i]});
-    if (!error.ok()) return error;
+    error = AddLocked(i, {gradients[i], elements[i]});
   }
-  TraceGradient();
-  return connection_->OfCall(loop_->Contribute(gradient));
+  if (error.ok()) {
+    TraceGradient();
+    error = connection_->OfCall(loop_->Contribute(gradient));
+  }
+  // The caller may correct its arguments and push again.
+  if (!error.ok() && all_at_once) loop_->Restart().IgnoreError();
+  return error;
 }
 
 Error Loop::ReadRows(absl::Span<const RowUse> rows,

@@ -104,7 +104,8 @@ class Turn(ctypes.Structure):
         ("values", ctypes.c_uint32),
         ("loss_scale", ctypes.c_float),
         ("reserved_float", ctypes.c_float),
-        ("reserved", ctypes.c_uint64 * 4),
+        ("number", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 3),
     ]
 
 

@@ -169,6 +169,8 @@ class Cluster:
         self._variables: list[tuple[str, tuple[int, ...], bool]] | None = None
         self._tables: dict[str, _rows.Table] = {}
         self._loop: Loop | None = None
+        # Also set if an interrupt came before the loop was there.
+        self._loop_handle = ctypes.c_void_p()
         _process.open_clusters.add(self)
         # For a cluster that is no longer used but was not closed; _process handles exits.
         self._finalizer = weakref.finalize(
@@ -322,17 +324,21 @@ class Cluster:
         loop = self._begin()
         while True:
             turn = loop.take()
-            if turn.rolled_back:
-                turn.rolled_back = 0  # once
+            if turn.rolled_back and loop.told != turn.number:
+                # Told once, but again if an interrupt comes first.
                 if strict:
-                    raise RolledBack(int(turn.step))
+                    try:
+                        raise RolledBack(int(turn.step))
+                    finally:
+                        loop.told = turn.number
                 if on_rollback is not None:
                     on_rollback(int(turn.step))
+                loop.told = turn.number
             if turn.done:
                 return
             yield int(turn.batch)
             self._check()
-            if loop.handed_out:
+            if loop.is_open():
                 raise Error(
                     f"batch {int(turn.batch)} was neither pushed nor skipped: call "
                     "push(...) or skip() before asking for the next batch"
@@ -523,12 +529,12 @@ class Cluster:
     @property
     def step(self) -> int:
         """Step of the values that ``pull`` returns within ``batches``."""
-        return int(self._need_turn().turn.step)
+        return int(self._need_turn().current().step)
 
     @property
     def loss_scale(self) -> float:
         """Factor for the loss; gradients must be divided by it before ``push``."""
-        return float(self._need_turn().turn.loss_scale)
+        return float(self._need_turn().current().loss_scale)
 
     def outcomes(self) -> Outcomes:
         """Counts of this worker's pushes by outcome."""
@@ -731,7 +737,9 @@ class Cluster:
         """The loop, which the first call starts, with its values in ``place``."""
         self._check()
         if self._loop is None:
-            self._loop = Loop(self._handle, self._need_variables(), place)
+            variables = self._need_variables()
+            library.holdfast_loop_free(self._loop_handle)
+            self._loop = Loop(self._handle, variables, place, self._loop_handle)
         return self._loop
 
     def _need_turn(self) -> Loop:
