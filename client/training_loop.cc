@@ -14,6 +14,12 @@
 #include "proto/training.pb.h"
 
 namespace holdfast {
+namespace {
+
+// The limit of ContributeRequest.examples and ApplyRequest.examples.
+constexpr uint64_t kMaxExamples = 1'000'000'000'000;
+
+}  // namespace
 
 TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
                            const Clock* clock, Options options)
@@ -263,6 +269,10 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
   if (!(clip_factor >= 0 && clip_factor <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("clip_factor is ", clip_factor, ", must be from 0 to 1"));
+  }
+  if (gradient.examples > kMaxExamples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "examples is ", gradient.examples, ", must be at most ", kMaxExamples));
   }
   const bool finite_rows =
       std::find(rows_of_turn_.begin(), rows_of_turn_.end(),

@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from holdfast import _native, _process, _rows, job
+from holdfast import _arguments, _native, _process, _rows, job
 from holdfast._loop import Loop, Outcomes, Place, copy_into
 from holdfast._native import SLICE_MS, library
 from holdfast._status import Status
@@ -254,6 +254,8 @@ class Cluster:
             JobFailed, Unavailable: The variables did not come to exist.
         """
         self._check()
+        steps = _arguments.integer("steps", steps)
+        seed = _arguments.integer("seed", seed)
         declared = job.variables_of(variables)
         declared_tables = tables_of(tables)
         if not isinstance(optimizer, job.Optimizer):
@@ -300,8 +302,9 @@ class Cluster:
         """Hands out the batches for which this worker computes gradients, until the job is done.
 
         Each batch must be answered by one ``push``, or by ``skip``, before the next one is
-        requested. After a ``break``, another call resumes the iteration, and hands out a
-        batch that was not answered again.
+        requested. After a ``break`` or an exception, such as KeyboardInterrupt at any moment,
+        another call resumes the iteration. A batch that was not answered is handed out again, and
+        nothing that was handed in for it counts.
 
         When a ps was lost and the job has gone back to its last checkpoint, work in
         progress is dropped, and ``batches`` and ``pull`` continue from the restored step.
@@ -379,12 +382,14 @@ class Cluster:
     def add(self, gradients: Mapping[str, Float32Array]) -> None:
         """Hands in some gradients of the current batch before the others are available.
 
-        Gradients larger than one message (4 MiB) are sent at once, while the others are computed.
-        ``push`` hands in the others, and ends the batch.
+        If the gradients of all variables are larger than one message (4 MiB), these are sent at
+        once, while the others are computed. ``push`` hands in the others, and ends the batch.
+
+        What counts is the content of the arrays when ``push`` is called. If checksums show that one
+        was changed after it had been sent, everything is sent again.
 
         Args:
-            gradients: Gradients by name, as for ``push``. The arrays must not be changed until
-                ``push`` has returned.
+            gradients: Gradients by name, as for ``push``.
 
         Raises:
             TypeError: A gradient has the wrong dtype.
@@ -492,20 +497,16 @@ class Cluster:
                 ``clipping`` demands.
 
         Raises:
-            TypeError: A gradient has the wrong dtype.
-            ValueError: A gradient is missing, unknown, or has the wrong shape.
+            TypeError: A gradient has the wrong dtype, or an argument is not a number.
+            ValueError: A gradient is missing, unknown, or has the wrong shape, or a number is out
+                of range. Like after a TypeError, nothing was pushed, and the batch may be pushed.
             Error: There is no current batch.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         if self._unusable or self._loop is None:
             self._need_turn()
         assert self._loop is not None
-        self._loop.push(
-            gradients,
-            examples,
-            _native.LOSS_UNKNOWN if loss is None else loss,
-            _native.CLIP_AS_DECLARED if clip_factor is None else clip_factor,
-        )
+        self._loop.push(gradients, *_arguments.of_push(examples, loss, clip_factor))
 
     def skip(self) -> None:
         """Answers the current batch without a gradient."""
@@ -600,9 +601,12 @@ class Cluster:
             metrics: Additional metrics by name, at most 32.
 
         Raises:
+            TypeError, ValueError: An argument is not a number, or out of range.
             Refused: A metric cannot be kept.
         """
         self._check()
+        step = _arguments.integer("step", step)
+        examples = _arguments.integer("examples", examples)
         figures = {
             "loss": loss,
             "accuracy": accuracy,
@@ -648,6 +652,7 @@ class Cluster:
             JobFailed, Stopped, Unavailable: The job ended in another way.
         """
         self._check()
+        examples = _arguments.integer("examples", examples)
         folder = checkpoint_dir or os.environ.get("HOLDFAST_CHECKPOINT_DIR")
         if folder is None:
             raise ValueError("checkpoint_dir is not known: pass it, or set HOLDFAST_CHECKPOINT_DIR")
@@ -677,7 +682,7 @@ class Cluster:
                 continue
             figures = function(checkpoint.values, checkpoint.step)
             if not isinstance(figures, Mapping):
-                figures = {"loss": float(figures)}
+                figures = {"loss": _arguments.number("loss", figures)}
             self._report(evaluation, checkpoint.step, examples, {"loss": math.nan, **figures})
 
     def _report(
@@ -689,7 +694,7 @@ class Cluster:
     ) -> None:
         metrics = (_native.Metric * len(figures))()
         for metric, (name, value) in zip(metrics, figures.items(), strict=True):
-            metric.name, metric.value = name.encode(), float(value)
+            metric.name, metric.value = name.encode(), _arguments.number(name, value)
         _native.wait(
             library.holdfast_report_metrics,
             self._handle,

@@ -11,8 +11,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from holdfast import _native
+from holdfast import _arguments, _native
 from holdfast.job import Float32Array
+
+# Numbers of examples.
+_MOST = 2**63 - 1
 
 Shuffle = Literal["full", "blocks", "none"]
 
@@ -49,21 +52,21 @@ def batch_indices(
 
     Raises:
         Refused: An argument is out of range.
-        ValueError: ``shuffle`` is not one of these.
+        TypeError, ValueError: A number is not an integer of at most 64 bits, or ``shuffle`` is not
+            one of these.
     """
     if shuffle not in get_args(Shuffle):
         raise ValueError(f"shuffle is {shuffle!r}, not one of {', '.join(get_args(Shuffle))}")
-    if shuffle_block < 1:
-        raise ValueError(f"shuffle_block is {shuffle_block}, not 1 or more")
-    indices = np.empty(max(batch_size, 0), np.int64)
+    batch_size = _arguments.integer("batch_size", batch_size, most=_MOST)
+    indices = np.empty(batch_size, np.int64)
     _native.call(
         _native.library.holdfast_batch_examples_shuffled,
-        seed,
+        _arguments.integer("seed", seed),
         get_args(Shuffle).index(shuffle),
-        shuffle_block,
-        examples,
+        _arguments.integer("shuffle_block", shuffle_block, least=1, most=_MOST),
+        _arguments.integer("examples", examples, most=_MOST),
         batch_size,
-        batch,
+        _arguments.integer("batch", batch),
         indices.ctypes.data,
     )
     return indices

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 import holdfast
+from holdfast import _arguments
 from holdfast.data import Shuffle
 from holdfast.job import Asynchronous, Float32Array, Optimizer, Variable
 from holdfast.table import EmbeddingTable
@@ -274,9 +275,10 @@ class Trainer:
             clip_factor: As for ``Cluster.push``.
 
         Raises:
-            TypeError: A gradient has the wrong dtype.
-            ValueError: A pytree has another structure than ``params`` or ``state``, or an array
-                another shape; or a table in ``ids`` has no gradients.
+            TypeError: A gradient has the wrong dtype, or an argument is not a number.
+            ValueError: A number is out of range; a pytree has another structure than ``params`` or
+                ``state``, or an array another shape; or a table in ``ids`` has no gradients. Like
+                after a TypeError, nothing was pushed, and the batch may be pushed.
             Refused: A table has more different ids than ``max_rows_per_push``.
             Error: There is no current batch.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
@@ -288,11 +290,16 @@ class Trainer:
         ids, rows = ids or {}, rows or {}
         if set(ids) != set(rows):
             raise ValueError(f"push: ids has the tables {sorted(ids)}, but rows has {sorted(rows)}")
-        for name, of_table in _unsigned(ids).items():
-            self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
-        self.cluster.push(
-            gradients, loss=float(np.asarray(loss)), examples=examples, clip_factor=clip_factor
-        )
+        _arguments.of_push(examples, 0.0, clip_factor)
+        mean_loss = _arguments.number("loss", jax.device_get(loss))
+        try:
+            for name, of_table in _unsigned(ids).items():
+                self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
+        except (TypeError, ValueError, holdfast.Refused):
+            # Another push of the batch may hand in all tables.
+            self.cluster._need_turn().restart()
+            raise
+        self.cluster.push(gradients, loss=mean_loss, examples=examples, clip_factor=clip_factor)
 
     def _add_rows(self, table: str, ids: npt.NDArray[Any], gradients: npt.NDArray[Any]) -> None:
         try:

@@ -105,6 +105,15 @@ class Message:
                     f"{type(self).__name__}.{field.name}: expected "
                     f"{' or '.join(map(_name_of, options))}, got {value!r}"
                 )
+            if (
+                int in options
+                and isinstance(value, numbers.Integral)
+                and not 0 <= int(value) < 2**64
+            ):
+                raise ValueError(
+                    f"{type(self).__name__}.{field.name}: expected a number from 0 to 2**64 - 1, "
+                    f"got {value!r}"
+                )
 
     def text(self) -> str:
         """The message as a textproto."""
@@ -640,6 +649,8 @@ class Variable:
             if option is not None and not isinstance(option, kind):
                 raise TypeError(f"{name}: expected {kind.__name__} or None, got {option!r}")
         self.shape: tuple[int, ...] = tuple(int(size) for size in sizes)
+        if not all(0 <= size < 2**63 for size in self.shape):
+            raise ValueError(f"shape: sizes are from 0 to 2**63 - 1, got {shape!r}")
         self.initializer: Initializer | None = Zeros() if initializer is None else None
         self.value: Float32Array | None = None
         if isinstance(initializer, Initializer):

@@ -3,6 +3,7 @@
 """The training loop against real ps daemons."""
 
 import json
+import math
 import pickle
 import tempfile
 import unittest
@@ -291,6 +292,82 @@ class OneWorkerTest(unittest.TestCase):
         # None of that was sent, and the turn still belongs to this worker.
         cluster.push({"w": good, "b": ONE}, loss=0.0, examples=1)
         self.assertEqual(cluster.pull()["b"], -1)
+
+    def test_wrong_arguments(self):
+        cluster, batches = self.start({"w": holdfast.Variable(1)})
+        nan, infinity = math.nan, math.inf
+        for wrong, error in (
+            ({"examples": 2.0}, "examples is 2.0; it must be an int"),
+            ({"examples": True}, "examples is True; it must be an int"),
+            ({"examples": "2"}, "examples is '2'; it must be an int"),
+            ({"examples": None}, "examples is None; it must be an int"),
+            ({"examples": -1}, "examples is -1; it must be from 0 to 1000000000000"),
+            ({"examples": 2**64 + 3}, "examples is 18446744073709551619; it must be from 0"),
+            ({"examples": 10**12 + 1}, "examples is 1000000000001; it must be from 0"),
+            ({"clip_factor": nan}, "clip_factor is nan; it must be from 0 to 1"),
+            ({"clip_factor": infinity}, "clip_factor is inf; it must be from 0 to 1"),
+            ({"clip_factor": -0.5}, "clip_factor is -0.5; it must be from 0 to 1"),
+            ({"clip_factor": 1.5}, "clip_factor is 1.5; it must be from 0 to 1"),
+            ({"clip_factor": "1"}, "clip_factor is '1'; it must be a number"),
+            ({"loss": "0.5"}, "loss is '0.5'; it must be a number"),
+            ({"loss": [0.5, 0.5]}, r"loss is \[0.5, 0.5\]; it must be a number"),
+        ):
+            with self.subTest(error), self.assertRaisesRegex((TypeError, ValueError), error):
+                cluster.push([ONE], **{"loss": 0.0, "examples": 1, **wrong})
+        # None of that was handed in.
+        cluster.push([ONE], loss=np.float32(0.5), examples=np.int64(2), clip_factor=np.float32(0.5))
+        self.assertEqual(next(batches), 1)
+        self.assertEqual(cluster.pull()["w"], -0.5)
+        self.assertEqual(cluster.outcomes().accepted, 1)
+        for arguments, error in (
+            ({"step": -1}, "step is -1; it must be from 0"),
+            ({"step": 1.0}, "step is 1.0; it must be an int"),
+            ({"examples": 2**64}, "examples is 18446744073709551616; it must be from 0"),
+            ({"loss": "low"}, "loss is 'low'; it must be a number"),
+            ({"metrics": {"rank": [1]}}, r"rank is \[1\]; it must be a number"),
+        ):
+            with self.subTest(error), self.assertRaisesRegex((TypeError, ValueError), error):
+                cluster.report_evaluation(**{"step": 0, "examples": 1, "loss": 0.0, **arguments})
+
+    def test_wrong_declarations(self):
+        cluster = self.connect()
+        for wrong, error in (
+            ({"steps": 2.0}, "steps is 2.0; it must be an int"),
+            ({"steps": -1}, "steps is -1; it must be from 0"),
+            ({"seed": -1}, "seed is -1; it must be from 0"),
+            ({"seed": 2**64 + 3}, "seed is 18446744073709551619; it must be from 0"),
+            ({"max_consecutive_not_finite": -1}, "not_finite: expected a number from 0 to"),
+        ):
+            with self.subTest(error), self.assertRaisesRegex((TypeError, ValueError), error):
+                declare(cluster, {"w": holdfast.Variable(1)}, **wrong)
+        for shape in (-1, (3, -2), 2**63):
+            with self.assertRaisesRegex(ValueError, r"shape: sizes are from 0 to 2\*\*63 - 1"):
+                holdfast.Variable(shape)
+
+    def test_variables_without_elements(self):
+        variables = {
+            "empty": holdfast.Variable(0),
+            "w": holdfast.Variable(1),
+            "flat": np.zeros((2, 0), FLOAT32),
+        }
+        cluster, _ = self.start(variables)
+        empty, flat = np.zeros(0, FLOAT32), np.zeros((2, 0), FLOAT32)
+        cluster.push({"flat": flat, "w": ONE, "empty": empty}, loss=0.0, examples=1)
+        next(batches := cluster.batches())
+        cluster.push([empty, ONE, flat], loss=0.0, examples=1)
+        next(batches)
+        cluster.add({"flat": flat, "w": ONE})
+        cluster.push([empty], loss=0.0, examples=1)
+        self.assertEqual(list(batches), [])
+        values = cluster.pull()
+        self.assertEqual({name: value.shape for name, value in values.items()},
+                         {"empty": (0,), "w": (1,), "flat": (2, 0)})  # fmt: skip
+        self.assertEqual(values["w"], -3)
+        cluster.close()
+        self.ps.await_end()
+        checkpoint = holdfast.load_checkpoint(self.ps.checkpoints)
+        self.assertEqual(checkpoint.step, 3)
+        self.assertEqual(holdfast.digest(checkpoint.values), holdfast.digest(values))
 
     def test_the_same_memory_again(self):
         # Known arrays are not checked again, but read again.

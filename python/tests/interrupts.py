@@ -44,7 +44,12 @@ def interrupt(loop: Callable[[], object], *, times: int, seconds: float, seed: i
     def strike(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    def tell(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(unraisable)
+
     before = signal.signal(signal.SIGALRM, strike)
+    sys.unraisablehook = tell
     struck = 0
     try:
         while True:
@@ -63,6 +68,7 @@ def interrupt(loop: Callable[[], object], *, times: int, seconds: float, seed: i
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = sys.__unraisablehook__
 
 
 def one_hot(batch: int, count: int) -> np.ndarray:
