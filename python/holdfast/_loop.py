@@ -202,7 +202,7 @@ class Loop:
         known = self._known
         for gradient, (name, i, shape) in zip(arrays, trainable, strict=True):
             if known[i]() is not gradient:
-                self._point_to(i, _checked(gradient, name, shape), gradient)
+                self._point_to(i, gradient, name, shape)
         if self._added:
             self._push_added()
         self._push_from(self._pointers, examples, loss, clip_factor)
@@ -270,7 +270,8 @@ class Loop:
                 self._known[i] = _nothing
                 self._pointers[i] = None
             else:
-                self._point_to(i, gradient, gradient)
+                name, shape, _ = self._variables[i]
+                self._point_to(i, gradient, name, shape)
 
     def read_rows(self, request: _rows.Request) -> dict[str, Float32Array]:
         self.current()
@@ -310,9 +311,12 @@ class Loop:
         _native.call(self._add, self._handle, variable, address, self._elements[variable])
         self._sure = True
 
-    def _point_to(self, i: int, array: Float32Array, given: object) -> None:
+    def _point_to(self, i: int, gradient: Any, name: str, shape: tuple[int, ...]) -> None:
         """Sets the pointer to a gradient, or to a copy that is kept until the next turn."""
         self._known[i] = _nothing
+        array = gradient
+        if type(array) is not np.ndarray or array.dtype != _FLOAT32 or array.shape != shape:
+            array = _checked(gradient, name, shape)
         try:
             # Three times as fast as .ctypes.data, but fails for memory that is read-only or not
             # contiguous.
@@ -322,8 +326,10 @@ class Loop:
             self._lent.append(array)
             self._pointers[i] = array.ctypes.data
         else:
-            if array is given:
+            if array is gradient:
                 self._known[i] = weakref.ref(array)
+            else:
+                self._lent.append(array)
 
     @contextlib.contextmanager
     def waiting_for_input(self) -> Iterator[None]:

@@ -38,9 +38,9 @@ std::string Name(const SynchronousJob& job) {
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
       job.faulty ? "Faulty" : "", job.lends ? "Lending" : "",
-      job.early ? "Early" : "", job.judged ? "Judged" : "",
-      job.changes_rate ? "Rates" : "", job.rows ? "Rows" : "",
-      job.tables_alone ? "TablesAlone" : "");
+      job.early ? "Early" : "", job.starts_again ? "Again" : "",
+      job.judged ? "Judged" : "", job.changes_rate ? "Rates" : "",
+      job.rows ? "Rows" : "", job.tables_alone ? "TablesAlone" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -51,6 +51,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.faulty = s.faulty;
   job.lends = s.lends;
   job.computes_early = s.early;
+  job.starts_again = s.starts_again;
   job.changes_rate = s.changes_rate;
   job.tables_alone = s.tables_alone;
   proto::Declaration& declaration = job.declaration;
@@ -124,8 +125,8 @@ std::string Name(const AsynchronousJob& job) {
   return absl::StrCat(
       "P", job.num_ps, "W", job.workers, "D", job.depth,
       job.bound.has_value() ? absl::StrCat("S", *job.bound) : "",
-      job.lends ? "Lending" : "", job.rows ? "Rows" : "",
-      job.tables_alone ? "TablesAlone" : "");
+      job.lends ? "Lending" : "", job.starts_again ? "Again" : "",
+      job.rows ? "Rows" : "", job.tables_alone ? "TablesAlone" : "");
 }
 
 sim::Job MakeJob(const AsynchronousJob& s) {
@@ -133,6 +134,7 @@ sim::Job MakeJob(const AsynchronousJob& s) {
   job.name = Name(s);
   job.faulty = s.faulty;
   job.lends = s.lends;
+  job.starts_again = s.starts_again;
   job.tables_alone = s.tables_alone;
   proto::Declaration& declaration = job.declaration;
   const auto add_optimizer = [&](float rate) {

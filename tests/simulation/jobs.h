@@ -38,6 +38,9 @@ struct SynchronousJob {
   // Workers use the production client, and begin to compute while values are
   // arriving (sim::Job::computes_early).
   bool early = false;
+  // Workers use the production client, and start pushes again
+  // (sim::Job::starts_again).
+  bool starts_again = false;
   // An evaluator ends the job at a fixed step, and the best checkpoints are
   // kept.
   bool judged = false;
@@ -69,6 +72,9 @@ struct AsynchronousJob {
   bool faulty = false;
   // Workers use the production client, and lend (docs/protocol/same_host.md).
   bool lends = false;
+  // Workers use the production client, and start pushes again
+  // (sim::Job::starts_again).
+  bool starts_again = false;
   // With an embedding table.
   bool rows = false;
   // With an embedding table and no variables; not with momentum.

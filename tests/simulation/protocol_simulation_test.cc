@@ -180,6 +180,11 @@ Scenario Early(Scenario scenario) {
   return scenario;
 }
 
+Scenario StartingAgain(Scenario scenario) {
+  scenario.starts_again = true;
+  return scenario;
+}
+
 constexpr auto kSum = proto::Consistency::SUM;
 
 constexpr auto kMean = proto::Consistency::MEAN;
@@ -236,6 +241,14 @@ INSTANTIATE_TEST_SUITE_P(
         Lending({4, 2, 2, 3, {50, 100}}),
         Lending({2, 3, 2, 5, {50, 200}}),
         Lending({3, 3, 2, 3, {50, 100}, true, 7}),
+        // Gradients that were handed in are replaced by others.
+        StartingAgain({2, 2, 2, 4, {50, 200}}),
+        StartingAgain({4, 2, 3, 3, {50, 200}, true}),
+        StartingAgain({3, 3, 2, 3, {50, 100}, true, 7}),
+        StartingAgain({2, 3, 2, 5, {50, 100}}),
+        StartingAgain(Lending({2, 2, 2, 4, {50, 200}})),
+        StartingAgain(WithRows({2, 2, 2, 4, {50, 200}})),
+        StartingAgain(WithRows(Lending({2, 3, 2, 5, {50, 200}}))),
         // Gradients are computed while values arrive.
         Early({2, 2, 2, 4, {50, 100}, true}),
         Early({4, 2, 2, 3, {50, 100}}),

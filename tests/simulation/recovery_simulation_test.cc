@@ -160,6 +160,12 @@ Job Lending(Job job) {
   return job;
 }
 
+template <typename Job>
+Job StartingAgain(Job job) {
+  job.starts_again = true;
+  return job;
+}
+
 SynchronousJob Early(SynchronousJob job) {
   job.early = true;
   return job;
@@ -202,6 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
         {Lending(Job(2, 2, 1, 8, 2)), {3}},
         {Lending(Job(2, 3, 2, 8, 2)), {4}},
         {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},
+        // Gradients that were handed in are replaced by others.
+        {StartingAgain(Job(2, 2, 2, 8, 2)), {4}},
+        {StartingAgain(WithRows(Lending(Job(2, 3, 2, 8, 2)))), {4}},
         // Gradients are computed while values arrive.
         {Early(Job(2, 2, 2, 8, 2)), {4}},
         {Early(Lending(Job(2, 3, 2, 8, 2))), {4}},
@@ -274,6 +283,9 @@ INSTANTIATE_TEST_SUITE_P(
         {TablesAlone(Lending(Asynchronous(2, 2, 1, std::nullopt, false, 3))),
          {4}},
         {Lending(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
+        {StartingAgain(Asynchronous(2, 2, 2, std::nullopt, true, 3)), {4}},
+        {StartingAgain(WithRows(Lending(Asynchronous(2, 3, 1, 1, false, 3)))),
+         {4}},
         {Lending(Asynchronous(1, 3, 2, std::nullopt, false, 4)), {4}},
     }),
     [](const auto& info) {

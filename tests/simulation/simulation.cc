@@ -24,8 +24,8 @@ constexpr absl::Duration kQuiet = absl::Seconds(30);
 constexpr absl::Duration kLongest = absl::Hours(1);
 
 sim::World::MakeWorker MakeProgram(const sim::Job& job, uint32_t num_workers) {
-  return [make = job.lends || job.computes_early ? sim::MakeClientWorker
-                                                 : sim::MakeScriptedWorker,
+  const bool by_client = job.lends || job.computes_early || job.starts_again;
+  return [make = by_client ? sim::MakeClientWorker : sim::MakeScriptedWorker,
           num_workers](sim::World* world, sim::Process process, uint32_t index,
                        uint64_t nonce) {
     if (index == num_workers) return sim::MakeEvaluator(world, process, nonce);

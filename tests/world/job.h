@@ -72,6 +72,9 @@ struct Job {
   // for their first seat from the values of the variables as these arrive
   // (Cluster::Pull::AwaitVariable).
   bool computes_early = false;
+  // Workers hand in other gradients before those that are to count, and start
+  // the push again (Cluster::Push::StartAgain), up to twice. Needs the client.
+  bool starts_again = false;
   // For a synchronous job that its evaluations end early: the step at which
   // they do.
   std::optional<uint64_t> ends_at;
