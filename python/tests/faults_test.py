@@ -141,6 +141,32 @@ class RollbackTest(unittest.TestCase):
             self.assertEqual(cluster.pull()["w"], -8)
             self.assertEqual(cluster.outcomes().roll_backs, 1)
 
+    def test_a_roll_back_is_told_until_it_was_heard(self):
+        with LocalCluster(1) as ps, holdfast.connect(**ps.task()) as cluster:
+            cluster.declare(
+                {"w": holdfast.Variable(1)}, optimizer=holdfast.Sgd(learning_rate=1.0), steps=4
+            )
+            told = []
+
+            def on_rollback(step):
+                told.append(step)
+                if len(told) < 3:
+                    raise KeyboardInterrupt
+
+            while True:
+                try:
+                    for batch in cluster.batches(on_rollback=on_rollback):
+                        if batch == 1 and not told:
+                            cluster.checkpoint()
+                        if batch == 2 and not told:
+                            ps.kill_ps(0)
+                        cluster.push([np.ones(1, FLOAT32)], loss=0.0, examples=1)
+                    break
+                except KeyboardInterrupt:
+                    pass
+            self.assertEqual(told, [1, 1, 1])
+            self.assertEqual(cluster.pull()["w"], -4)
+
     def test_parts_that_have_left_are_rolled_back(self):
         # 5 MB each: more than one message.
         ahead, rest = np.ones(1_250_000, FLOAT32), np.ones(1_250_000, FLOAT32)

@@ -103,7 +103,9 @@ def train(kind: str, *, times: int, seconds: float, seed: int, steps: int) -> in
         if kind == "by_ticket":
             more["consistency"] = holdfast.Asynchronous(pipeline_depth=2)
         if kind == "rows":
-            more["tables"] = {"t": holdfast.EmbeddingTable(2, holdfast.Zeros(), max_rows_per_push=8)}
+            more["tables"] = {
+                "t": holdfast.EmbeddingTable(2, holdfast.Zeros(), max_rows_per_push=8)
+            }
         cluster.declare(
             variables, optimizer=holdfast.Sgd(learning_rate=1.0), steps=steps, seed=1, **more
         )

@@ -32,6 +32,7 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   holdfast_values* new_values = NULL;
   char* text = NULL;
   size_t count = 0;
+  int32_t state = 0;
   uint64_t step = 0;
   float number = 0;
   float* into = &number;
@@ -77,6 +78,9 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   holdfast_close(cluster);
 
   EXPECT_BAD_HANDLE(holdfast_loop_next(loop, -1, &turn, &error), "next");
+  EXPECT_BAD_HANDLE(holdfast_loop_current(loop, &turn, &state, &error),
+                    "current");
+  EXPECT_BAD_HANDLE(holdfast_loop_restart(loop, &error), "restart");
   EXPECT_BAD_HANDLE(holdfast_loop_values(loop, &from, 1, &error), "values");
   EXPECT_BAD_HANDLE(
       holdfast_loop_take_values(loop, &from, 1, &new_values, &error),

@@ -27,6 +27,7 @@ namespace holdfast {
 namespace {
 
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -205,6 +206,64 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   EXPECT_EQ(Call(holdfast_loop_next, loop, int64_t{-1}, &turn).kind,
             HOLDFAST_BAD_HANDLE);
   holdfast_loop_free(loop);
+  ExpectDone();
+}
+
+TEST_F(CApiClusterTest, ATurnIsKeptUntilItIsContributed) {
+  Start(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* const cluster = Ready(Worker(0), Synchronous(2));
+  holdfast_loop* loop = nullptr;
+  ASSERT_OK(Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &loop));
+  holdfast_turn turn = {};
+  int32_t state = -1;
+  ASSERT_OK(Call(holdfast_loop_current, loop, &turn, &state));
+  EXPECT_EQ(state, HOLDFAST_TURN_NEXT);
+  EXPECT_EQ(Call(holdfast_loop_restart, loop).kind, HOLDFAST_INVALID);
+  ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+
+  const std::vector<float> w(6, 1);
+  const std::vector<float> wrong(6, 100);
+  const float b = 2;
+  const size_t elements[] = {6, 0, 1};
+  const float* gradients[] = {wrong.data(), nullptr, &b};
+  // Of a push that fails nothing is handed in.
+  const size_t too_many[] = {6, 0, 2};
+  EXPECT_EQ(Call(holdfast_loop_push, loop, gradients, too_many, size_t{3},
+                 uint64_t{1}, 0.0, 1.f)
+                .kind,
+            HOLDFAST_INVALID);
+  for (const auto& [examples, factor] : std::vector<std::pair<uint64_t, float>>{
+           {1, 1.5f}, {uint64_t{1} << 63, 1.f}}) {
+    EXPECT_EQ(Call(holdfast_loop_push, loop, gradients, elements, size_t{3},
+                   examples, 0.0, factor)
+                  .kind,
+              HOLDFAST_INVALID);
+  }
+  // Nor what was handed in before a restart.
+  ASSERT_OK(Call(holdfast_loop_add, loop, size_t{0}, wrong.data(), size_t{6}));
+  ASSERT_OK(Call(holdfast_loop_restart, loop));
+  ASSERT_OK(Call(holdfast_loop_current, loop, &turn, &state));
+  EXPECT_EQ(state, HOLDFAST_TURN_HANDED_OUT);
+  EXPECT_EQ(turn.batch, 0);
+  EXPECT_EQ(turn.number, 1);
+  for (int step = 0; step < 2; ++step) {
+    gradients[0] = w.data();
+    ASSERT_OK(Call(holdfast_loop_push, loop, gradients, elements, size_t{3},
+                   uint64_t{1}, 0.0, 1.f));
+    ASSERT_OK(Call(holdfast_loop_current, loop, &turn, &state));
+    EXPECT_EQ(state, HOLDFAST_TURN_NEXT);
+    ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+  }
+  ASSERT_OK(Call(holdfast_loop_current, loop, &turn, &state));
+  EXPECT_EQ(state, HOLDFAST_TURN_DONE);
+  EXPECT_EQ(turn.step, 2);
+  const float* values[3];
+  ASSERT_OK(Call(holdfast_loop_values, loop, values, size_t{3}));
+  EXPECT_THAT(std::vector<float>(values[0], values[0] + 6), Each(8));
+  EXPECT_EQ(*values[2], -4);
+  EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
+  holdfast_loop_free(loop);
+  holdfast_close(cluster);
   ExpectDone();
 }
 

@@ -42,6 +42,22 @@ TEST(CApiTest, ErrorsNeedNotBeLookedAt) {
   EXPECT_EQ(holdfast_leave(nullptr, nullptr, -1, nullptr), HOLDFAST_BAD_HANDLE);
 }
 
+TEST(CApiTest, ChecksumsTellWhatHasChanged) {
+  const float same[2][3] = {{1, 2, 3}, {1, 2, 3}};
+  const float other[3] = {1, 2, 4};
+  const void* memory[] = {same[0], same[1], other, nullptr, "a"};
+  const size_t bytes[] = {12, 12, 12, 0, 1};
+  uint64_t sums[5];
+  ASSERT_OK(Call(holdfast_checksums, memory, bytes, size_t{5}, sums));
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_NE(sums[0], sums[2]);
+  EXPECT_EQ(sums[4], 0xe6c632b61e964e1f);  // XXH3-64
+  const size_t one[] = {1};
+  const void* const nothing[] = {nullptr};
+  EXPECT_THAT(Call(holdfast_checksums, nothing, one, size_t{1}, sums).message,
+              HasSubstr("memory[0] is NULL"));
+}
+
 TEST(CApiTest, WrongOptionsAreNamed) {
   const ClusterSpec spec =
       *ClusterSpec::FromHosts("127.0.0.1:1", "127.0.0.1:2", "");
