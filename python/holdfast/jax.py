@@ -295,11 +295,12 @@ class Trainer:
         try:
             for name, of_table in _unsigned(ids).items():
                 self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
+            self.cluster.push(gradients, loss=mean_loss, examples=examples, clip_factor=clip_factor)
         except (TypeError, ValueError, holdfast.Refused):
-            # Another push of the batch may hand in all tables.
-            self.cluster._need_turn().restart()
+            # Another push of the batch hands in all tables again.
+            with contextlib.suppress(holdfast.Error):
+                self.cluster._need_turn().restart()
             raise
-        self.cluster.push(gradients, loss=mean_loss, examples=examples, clip_factor=clip_factor)
 
     def _add_rows(self, table: str, ids: npt.NDArray[Any], gradients: npt.NDArray[Any]) -> None:
         try:

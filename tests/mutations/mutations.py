@@ -394,6 +394,18 @@ MUTATIONS = [
                "        Empty(&held);\n"
                "      }\n"),
     ]),
+    Mutation("H8_more", "a push that is started again has as many parts as before", [
+        Change(CLIENT + "part_sender.cc",
+               "if (num_parts > 0) num_parts = std::max(num_parts, shard.announced + 1);",
+               'if (num_parts > 0 && !Mutant("H8_more")) {\n'
+               "    num_parts = std::max(num_parts, shard.announced + 1);\n"
+               "  }"),
+    ]),
+    Mutation("H8_last", "the last part is sent before the push is contributed", [
+        Change(CLIENT + "part_sender.cc",
+               "(holds_back_ && shard.unsent == 1)",
+               '(holds_back_ && shard.unsent == 1 && !Mutant("H8_last"))'),
+    ]),
     Mutation("rows_sum", "rows are summed instead of averaged", [
         Change(SHARD, "for (RowSum& rows : sum.tables) rows.divisor =",
                'for (RowSum& rows : sum.tables) if (!Mutant("rows_sum")) rows.divisor ='),

@@ -166,6 +166,37 @@ class RowsTest(unittest.TestCase):
                     trainer.push(0.0, w, ids=ids, rows=rows, examples=1)
             trainer.push(0.0, w, examples=1)
 
+    def test_a_push_that_is_refused_may_be_corrected(self):
+        trainer = self.trainer(steps=1, of=tables(max_rows_per_push=2))
+        ids = {"users": [1], "items": [1, 2]}
+        before = np.asarray(trainer.rows({"users": [1]})["users"])
+        right = {
+            "loss": 0.0,
+            "grads": {"w": jnp.zeros(D)},
+            "ids": ids,
+            "rows": {"users": jnp.ones((1, D)), "items": jnp.zeros((2, D))},
+            "examples": 1,
+        }
+        for batch in trainer.batches():
+            for wrong, message in (
+                ({"examples": 2.0}, "examples is 2.0; it must be an int"),
+                ({"examples": -1}, "examples is -1; it must be from 0"),
+                ({"clip_factor": float("nan")}, "clip_factor is nan; it must be from 0 to 1"),
+                ({"loss": "low"}, "loss is 'low'; it must be a number"),
+                ({"loss": jnp.ones(2)}, "loss is .*; it must be a number"),
+                ({"grads": {"w": jnp.zeros(D + 1)}}, 'gradient of "w" has shape'),
+                ({"rows": {**right["rows"], "items": jnp.zeros((3, D))}}, r"shape \(3, 4\)"),
+            ):
+                with self.subTest(message), self.assertRaisesRegex(
+                    (TypeError, ValueError), message
+                ):
+                    trainer.push(**{**right, **wrong})
+            trainer.push(**right)
+        self.assertEqual(batch, 0)
+        self.assertEqual(self.cluster.outcomes().accepted, 1)
+        after = np.asarray(trainer.rows({"users": [1]})["users"])
+        np.testing.assert_array_equal(after, before - np.float32(0.125))
+
 
 # A worker that waits before step `stand_at`, unless that is None, until `go` exists.
 WORKER = """
