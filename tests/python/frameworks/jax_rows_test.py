@@ -187,8 +187,9 @@ class RowsTest(unittest.TestCase):
                 ({"grads": {"w": jnp.zeros(D + 1)}}, 'gradient of "w" has shape'),
                 ({"rows": {**right["rows"], "items": jnp.zeros((3, D))}}, r"shape \(3, 4\)"),
             ):
-                with self.subTest(message), self.assertRaisesRegex(
-                    (TypeError, ValueError), message
+                with (
+                    self.subTest(message),
+                    self.assertRaisesRegex((TypeError, ValueError), message),
                 ):
                     trainer.push(**{**right, **wrong})
             trainer.push(**right)
