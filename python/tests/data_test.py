@@ -45,6 +45,16 @@ class BatchIndicesTest(unittest.TestCase):
     def test_other_words_are_refused(self):
         with self.assertRaisesRegex(ValueError, "shuffle is 'some', not one of full, blocks"):
             holdfast.batch_indices(0, 10, 4, shuffle="some")
+        for wrong, error in (
+            ({"batch": -1}, "batch is -1; it must be from 0"),
+            ({"batch": 2**64 + 3}, "batch is 18446744073709551619; it must be from 0"),
+            ({"batch": 1.0}, "batch is 1.0; it must be an int"),
+            ({"seed": -1}, "seed is -1; it must be from 0"),
+            ({"examples": 2**63}, "examples is 9223372036854775808; it must be from 0"),
+            ({"batch_size": -1}, "batch_size is -1; it must be from 0"),
+        ):
+            with self.subTest(error), self.assertRaisesRegex((TypeError, ValueError), error):
+                holdfast.batch_indices(**{"batch": 0, "examples": 10, "batch_size": 2, **wrong})
         with self.assertRaisesRegex(ValueError, "shuffle_block is 0"):
             holdfast.batch_indices(0, 10, 4, shuffle="blocks", shuffle_block=0)
 
