@@ -95,7 +95,12 @@ def train(kind: str, *, times: int, seconds: float, seed: int, steps: int) -> in
         kind: "by_step"; "by_ticket", asynchronously; "add", with gradients that are handed in
             early and then changed; "rows", with an embedding table.
     """
-    with LocalCluster(num_ps=2) as ps, holdfast.connect(**ps.task()) as cluster:
+    # Otherwise gradients are not sent, but lent.
+    same_host = "off" if kind == "add" else None
+    with (
+        LocalCluster(num_ps=2) as ps,
+        holdfast.connect(**ps.task(), same_host=same_host) as cluster,
+    ):
         variables: dict[str, Any] = {"counts": holdfast.Variable(steps)}
         more: dict[str, Any] = {}
         if kind == "add":

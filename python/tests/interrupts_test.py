@@ -38,8 +38,8 @@ class ChosenMomentsTest(unittest.TestCase):
         self.ps = LocalCluster()
         self.addCleanup(self.ps.__exit__)
 
-    def start(self, variables, *, steps=3):
-        cluster = holdfast.connect(**self.ps.task())
+    def start(self, variables, *, steps=3, same_host=None):
+        cluster = holdfast.connect(**self.ps.task(), same_host=same_host)
         self.addCleanup(cluster.close)
         cluster.declare(variables, optimizer=holdfast.Sgd(learning_rate=1.0), steps=steps)
         return cluster
@@ -108,10 +108,16 @@ class ChosenMomentsTest(unittest.TestCase):
         self.assertEqual(values["b"], -2)
 
     def test_gradients_that_change_after_add(self):
+        self.check_gradients_that_change("auto")
+
+    def test_gradients_that_change_after_parts_were_sent(self):
+        self.check_gradients_that_change("off")
+
+    def check_gradients_that_change(self, same_host):
         """What counts is what they are at push, whatever was sent before."""
         variables = {"a": holdfast.Variable(LARGE), "b": holdfast.Variable((3, LARGE // 3))}
         variables["c"] = holdfast.Variable(1)
-        cluster = self.start(variables, steps=4)
+        cluster = self.start(variables, steps=4, same_host=same_host)
         a = np.empty(LARGE, FLOAT32)
         b = np.empty((LARGE // 3, 3), FLOAT32).T  # handed in by push, in the order of the variable
         for batch in cluster.batches():
