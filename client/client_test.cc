@@ -197,6 +197,7 @@ TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
   push = client_->StartPush(GlobalStep(0));
   EXPECT_EQ(push->sequence(), PushSequence(1));
   AddAll(push.get());
+  ASSERT_EQ(push->Contribute({1, 8}), absl::OkStatus());
   EXPECT_EQ(transport_.Take(rpc::kPush).request.message.sender().generation(),
             3);
 }
