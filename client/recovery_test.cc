@@ -139,6 +139,7 @@ TEST_F(RecoveryTest, WhatIsSentAgainStaysInItsGeneration) {
   auto push = StartPush();
   auto offer = StartOffer();
   auto pull = cluster_->StartPull(GlobalStep(0), &values_);
+  EXPECT_FALSE(push->WaitUntilHeld(absl::InfinitePast()));
   ps(1).push.AwaitCalls(1);
   ps(1).pull.AwaitCalls(1);
   ps(0).contribute.AwaitCalls(1);
@@ -149,6 +150,7 @@ TEST_F(RecoveryTest, WhatIsSentAgainStaysInItsGeneration) {
   // A push whose Await has not been called is still in progress.
   auto second = StartPush();
   EXPECT_EQ(second->sequence(), PushSequence(1));
+  EXPECT_FALSE(second->WaitUntilHeld(absl::InfinitePast()));
   const int before = ps(1).push.num_calls();
   Tell(4, proto::TRAINING);
   ps(1).push.AwaitCalls(before + 3);
