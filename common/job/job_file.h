@@ -36,7 +36,7 @@ namespace holdfast {
 //   job.textproto:12:5: Message type "..." has no field named "unit".
 // or otherwise a line for each broken rule, at most 20, in the order of the
 // file; a missing field has the line of the enclosing message:
-//   job.textproto:31: optimizer.learning_rate: must be above 0, is -1
+//   job.textproto:31: optimizer.learning_rate: must be at least 0, is -1
 absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
                                         absl::string_view filename);
 

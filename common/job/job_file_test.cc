@@ -153,11 +153,10 @@ TEST(ParseJobFileTest, OneFault) {
       {"steps: 3000", "steps: 0", ":17: steps: must be at least 1, is 0"},
       {"steps: 3000", "epochs: 0", ":17: epochs: must be above 0, is 0"},
       {"steps: 3000", "epochs: nan", ":17: epochs: must be finite, is nan"},
-      {"0.1", "-1", ":18: optimizer.learning_rate: must be above 0, is -1"},
+      {"0.1", "-1", ":18: optimizer.learning_rate: must be at least 0, is -1"},
       {"0.1", "1e999", ":18: optimizer.learning_rate: must be finite, is inf"},
       {"0.1", "-inf", ":18: optimizer.learning_rate: must be finite, is -inf"},
-      {"learning_rate: 0.1", "",
-       ":18: optimizer.learning_rate: must be above 0, is 0 or not set"},
+      {"learning_rate: 0.1", "", ":18: optimizer.learning_rate: must be set"},
       {"sgd {}", "",
        ":18: optimizer: needs sgd or momentum or adagrad or rmsprop or adam or "
        "adamw or ftrl"},
@@ -368,8 +367,8 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
       ElementsAre(
           "dir/job.textproto: data: must be set",
           "dir/job.textproto: needs steps or epochs",
-          "dir/job.textproto:1: optimizer.learning_rate: must be above 0, is "
-          "-2",
+          "dir/job.textproto:1: optimizer.learning_rate: must be at least 0, "
+          "is -2",
           "dir/job.textproto:1: optimizer: needs sgd or momentum or adagrad or "
           "rmsprop or adam or adamw or ftrl",
           "dir/job.textproto:3: batch_size: must be at least 1, is 0 or not "

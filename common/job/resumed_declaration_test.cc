@@ -107,6 +107,19 @@ TEST(ResumeDeclarationTest, WhatMayChangeIsTold) {
                   "checkpoints.every_steps: 2 -> 20",
                   HasSubstr("evaluation: { every_steps: 10 }")));
   EXPECT_EQ(resumed->declaration.total_steps(), 80u);
+
+  // A rate of 0 is a rate.
+  const auto frozen =
+      ResumeDeclaration(Synchronous(),
+                        With(Synchronous(),
+                             [](proto::Declaration* d) {
+                               d->mutable_optimizers(0)->set_learning_rate(0);
+                             }),
+                        kAtStep4);
+  ASSERT_TRUE(frozen.ok()) << frozen.status();
+  EXPECT_THAT(frozen->changes,
+              ElementsAre("optimizers[0].learning_rate: 0.5 -> 0"));
+  EXPECT_TRUE(frozen->declaration.optimizers(0).has_learning_rate());
 }
 
 TEST(ResumeDeclarationTest, WhatMayNotIsRefusedByField) {

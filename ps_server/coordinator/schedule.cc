@@ -26,6 +26,7 @@ double PiecewiseRate(const Schedule::Piecewise& piecewise, double base,
 
 double ExponentialRate(const Schedule::Exponential& exponential, double base,
                        uint64_t u) {
+  if (base == 0) return 0;  // also where the power is infinite
   const uint64_t d = exponential.decay_steps();
   const double exponent = exponential.staircase()
                               ? static_cast<double>(u / d)

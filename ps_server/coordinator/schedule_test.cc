@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -204,7 +205,7 @@ TEST(LearningRateTest, AsKeras) {
 // The most extreme values that a config may have.
 TEST(LearningRateTest, IsAlwaysANumberThatAFloatCanBe) {
   const float most = std::numeric_limits<float>::max();
-  for (const char* base : {"1e-45", "1", "3.4028235e38"}) {
+  for (const char* base : {"0", "1e-45", "1", "3.4028235e38"}) {
     for (const char* schedule : {
              "",
              "exponential { decay_steps: 1 decay_rate: 1e6 }",
@@ -231,6 +232,33 @@ TEST(LearningRateTest, IsAlwaysANumberThatAFloatCanBe) {
   }
   EXPECT_EQ(Rate("exponential { decay_steps: 1 decay_rate: 1e6 }", kLatest),
             most);
+}
+
+TEST(LearningRateTest, ABaseOf0) {
+  for (const char* schedule : {
+           "",
+           "exponential { decay_steps: 1 decay_rate: 1e6 }",
+           "exponential { decay_steps: 7 decay_rate: 0.5 staircase: true }",
+           "polynomial { decay_steps: 7 }",
+           "polynomial { decay_steps: 7 power: 2 cycle: true }",
+           "cosine { decay_steps: 7 }",
+           "cosine { decay_steps: 7 alpha: 0.25 }",
+           "warmup_steps: 5 cosine { decay_steps: 7 }",
+       }) {
+    const proto::Optimizer config = Parse(
+        absl::StrCat("learning_rate: 0 sgd {} schedule { ", schedule, " }"));
+    for (const uint64_t step :
+         {uint64_t{0}, uint64_t{1}, uint64_t{6}, uint64_t{100}, kLatest}) {
+      EXPECT_EQ(ScalarsAt(config, step, step + 1, 1000).learning_rate(), 0)
+          << schedule << " at " << step;
+    }
+  }
+  // A rate of its own is no multiple of the base.
+  EXPECT_EQ(LearningRateAt(Parse("learning_rate: 0 sgd {} schedule { piecewise "
+                                 "{ pieces { from_step: 3 learning_rate: 4 } "
+                                 "} }"),
+                           3),
+            4);
 }
 
 // 1 - beta^t, rounded to float32, by Python's fractions of whole numbers: beta

@@ -274,6 +274,34 @@ TEST(OptimizerTest, FtrlAtARateOf0) {
   EXPECT_THAT(bench.slots(), ElementsAre(ElementsAre(0.1f), ElementsAre(0)));
 }
 
+// As in PyTorch, where a script freezes a group of parameters that way.
+TEST(OptimizerTest, ARateOf0ChangesSlotsAlone) {
+  for (const std::string rule :
+       {"sgd {}", "sgd {} weight_decay: 0.5", "momentum { momentum: 0.9 }",
+        "momentum { momentum: 0.9 nesterov: true }", "adagrad {}", "rmsprop {}",
+        "rmsprop { centered: true }",
+        "rmsprop { centered: true momentum: 0.9 epsilon_form: EPSILON_PYTORCH "
+        "}",
+        "adam {}", "adam { epsilon_form: EPSILON_PYTORCH }", "adamw {}"}) {
+    const std::vector<float> start = {3.25f, -1e-30f, 7e37f, -0.1f};
+    Bench frozen(Parse("learning_rate: 0 " + rule), start);
+    Bench other(Parse("learning_rate: 0.5 " + rule), start);
+    for (const float scale : {1.0f, -0.25f, 1e-20f}) {
+      frozen.Step({1.5f * scale, -2 * scale, 0, 1e10f * scale});
+      EXPECT_EQ(frozen.values(), start) << rule << " " << scale;
+      if (scale == 1) other.Step({1.5f, -2, 0, 1e10f});
+      if (scale == 1) EXPECT_EQ(frozen.slots(), other.slots()) << rule;
+    }
+  }
+  // The slot of this rule has the rate in it.
+  const std::string inside = "rmsprop { momentum: 0.9 }";
+  EXPECT_THAT(Train("learning_rate: 0 " + inside, 2, {1, -1}),
+              ElementsAre(2, 2));
+  // -0 + 0 is 0, in PyTorch, too.
+  EXPECT_THAT(Train("learning_rate: 0 sgd {}", -0.0f, {1, -1, 1}),
+              ElementsAre(0, 0, 0));
+}
+
 TEST(OptimizerTest, FirstValuesOfSlots) {
   EXPECT_THAT(InitialSlots("sgd {}"), ElementsAre());
   EXPECT_THAT(InitialSlots("momentum {}"), ElementsAre(0));

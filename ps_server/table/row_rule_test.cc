@@ -397,6 +397,30 @@ TEST(RowRuleTest, RowWiseAdagradOfOneElementIsAdagrad) {
   }
 }
 
+// The accumulator knows the gradients when the rate rises again.
+TEST(RowRuleTest, ARateOf0ChangesNoValue) {
+  for (const std::string rule : {"sgd {}", "momentum { momentum: 0.9 }",
+                                 "adagrad {}", "adam {}", "ftrl {}"}) {
+    const auto table = MakeEmbeddingTable(
+        Declared(2, "initializer { constant { value: 0.3 } }"),
+        "learning_rate: 0 " + rule);
+    for (int t = 1; t <= 3; ++t) {
+      Step(table.get(), {{{7, {1, -2}}}}, AdamScalars(0, t));
+    }
+    EXPECT_THAT(ReadRow(*table, 7), ElementsAre(0.3f, 0.3f)) << rule;
+    EXPECT_EQ(table->rows(), 1) << rule;
+  }
+  // 0.5 + (1 + 4) / 2 = 3, and 3 + (4 + 4) / 2 = 7.
+  const auto table = MakeEmbeddingTable(
+      Declared(2, "row_wise: true"),
+      "learning_rate: 0 adagrad { initial_accumulator_value: 0.5 }");
+  Step(table.get(), {{{7, {1, -2}}}}, Rate(0));
+  EXPECT_THAT(ReadRow(*table, 7), ElementsAre(0, 0));
+  Step(table.get(), {{{7, {2, 2}}}}, Rate(1));
+  EXPECT_THAT(ReadRow(*table, 7), ElementsAre(FloatEq(-2 / std::sqrt(7.0f)),
+                                              FloatEq(-2 / std::sqrt(7.0f))));
+}
+
 TEST(RowRuleTest, WhatATableCannotHave) {
   const auto error = [](const std::string& fields,
                         const std::string& optimizer) {

@@ -24,7 +24,7 @@ from holdfast._loop import Loop, Outcomes, Place, copy_into
 from holdfast._native import SLICE_MS, library
 from holdfast._status import Status
 from holdfast.checkpoint import load_checkpoint
-from holdfast.errors import Error, RolledBack
+from holdfast.errors import Error, Refused, RolledBack
 from holdfast.job import Float32Array
 from holdfast.table import EmbeddingTable, tables_of
 
@@ -286,15 +286,23 @@ class Cluster:
         pointers = (ctypes.c_void_p * len(values))(
             *[None if value is None else value.ctypes.data for value in values]
         )
-        _native.wait(
-            library.holdfast_declare,
-            self._handle,
-            text.encode(),
-            pointers,
-            len(values),
-            SLICE_MS,
-        )
-        self._await_variables()
+        try:
+            _native.wait(
+                library.holdfast_declare,
+                self._handle,
+                text.encode(),
+                pointers,
+                len(values),
+                SLICE_MS,
+            )
+            self._await_variables()
+        except Refused as error:
+            named = job.optimizers_named(str(error), {**declared, **declared_tables}, optimizers)
+            if not named:
+                raise
+            raise Refused(
+                f"{error} ({named})", exit_code=error.exit_code, task=error.task
+            ) from None
 
     def batches(
         self, *, on_rollback: Callable[[int], object] | None = None, strict: bool = False

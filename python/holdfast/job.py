@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import numbers
+import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -24,6 +25,9 @@ import numpy.typing as npt
 Float32Array = npt.NDArray[np.float32]
 
 EpsilonForm = Literal["epsilon_tensorflow", "epsilon_pytorch"]
+# Names that an error lists.
+_MAX_NAMES = 5
+
 Encoding = Literal["exact", "float16", "bfloat16", "int8", "top_k"]
 
 
@@ -269,7 +273,10 @@ class Cosine(LearningRateSchedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer(Message):
-    """The rule by which a step changes a variable. Formulas: docs/job_file.md."""
+    """The rule by which a step changes a variable. Formulas: docs/job_file.md.
+
+    With a ``learning_rate`` of 0 the variable keeps its values.
+    """
 
     _beside_kind: ClassVar[tuple[str, ...]] = ("learning_rate", "schedule", "weight_decay")
     learning_rate: float
@@ -726,6 +733,30 @@ def optimizers_of(owners: Iterable[HasOptimizer], default: Optimizer) -> tuple[O
     """The default optimizer and the owners' own ones, without repetition."""
     own = [owner.optimizer for owner in owners if owner.optimizer is not None]
     return tuple(dict.fromkeys([default, *own]))
+
+
+def optimizers_named(
+    message: str, owners: Mapping[str, HasOptimizer], optimizers: tuple[Optimizer, ...]
+) -> str:
+    """Says which variables or tables have the optimizers that ``message`` names by index.
+
+    The cluster's errors call them "optimizers[1]", which a script never does. Empty if there are
+    none.
+    """
+    told = []
+    for index in sorted({int(i) for i in re.findall(r"optimizers\[(\d+)\]", message)}):
+        if index >= len(optimizers):
+            continue
+        names = [
+            json.dumps(name, ensure_ascii=False)
+            for name, owner in owners.items()
+            if (optimizers[0] if owner.optimizer is None else owner.optimizer) == optimizers[index]
+        ]
+        if len(names) > _MAX_NAMES:
+            names[_MAX_NAMES:] = [f"{len(names) - _MAX_NAMES} more"]
+        kind = type(optimizers[index]).__name__
+        told.append(f"optimizers[{index}] is {kind} of {', '.join(names) or 'nothing'}")
+    return "; ".join(told)
 
 
 def declaration_text(variables: Mapping[str, Variable], job: Job) -> str:

@@ -22,6 +22,8 @@ def rate_at(learning_rate: float, schedule: job.LearningRateSchedule | None, ste
             begun = [p.learning_rate for p in schedule.pieces if p.from_step <= u]
             return begun[-1] if begun else learning_rate
         case job.Exponential():
+            if learning_rate == 0:
+                return 0.0  # also where the power is infinite
             d = schedule.decay_steps
             exponent = float(u // d) if schedule.staircase else u / d
             return learning_rate * math.pow(schedule.decay_rate, exponent)

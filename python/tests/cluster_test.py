@@ -190,6 +190,46 @@ class OneWorkerTest(unittest.TestCase):
         self.assertEqual(values["given"].tolist(), expected)
         self.assertEqual(values["empty"].shape, (0, 4))
 
+    def test_a_rate_of_0_is_a_rate(self):
+        frozen = holdfast.Momentum(learning_rate=0.0, momentum=0.9)
+        cluster, batches = self.start(
+            {
+                "a": holdfast.Variable(1),
+                "frozen": holdfast.Variable(1, np.array([0.1], FLOAT32), optimizer=frozen),
+                "scheduled": holdfast.Variable(
+                    1,
+                    np.array([0.3], FLOAT32),
+                    optimizer=holdfast.Sgd(
+                        learning_rate=0.0,
+                        schedule=holdfast.Exponential(decay_steps=1, decay_rate=1e6),
+                    ),
+                ),
+            }
+        )
+        for _ in range(3):
+            cluster.push([ONE, ONE, ONE], loss=0.0, examples=1)
+            next(batches, None)
+        end = {name: value.tolist() for name, value in cluster.pull().items()}
+        self.assertEqual(
+            end, {"a": [-3.0], "frozen": [float(FLOAT32(0.1))], "scheduled": [float(FLOAT32(0.3))]}
+        )
+
+    def test_an_error_about_an_optimizer_names_its_variables(self):
+        cluster = self.connect()
+        bad = holdfast.Sgd(learning_rate=-0.5)
+        variables = {"a": holdfast.Variable(1)}
+        for name in "bcdefgh":
+            variables[name] = holdfast.Variable(1, optimizer=bad)
+        with self.assertRaises(holdfast.Refused) as caught:
+            declare(cluster, variables)
+        self.assertIn(
+            "optimizers[1].learning_rate: must be at least 0, is -0.5", str(caught.exception)
+        )
+        self.assertIn(
+            '(optimizers[1] is Sgd of "b", "c", "d", "e", "f", 2 more)', str(caught.exception)
+        )
+        self.assertEqual(caught.exception.exit_code, 2)
+
     def test_optimizers_of_variables(self):
         slow = holdfast.Sgd(learning_rate=0.5)
         cluster, batches = self.start(

@@ -200,6 +200,11 @@ class TextTest(unittest.TestCase):
         self.assertEqual([o.WhichOneof("update") for o in declared.optimizers],
                          ["sgd", "adam", "sgd"])  # fmt: skip
 
+    def test_a_rate_of_0_is_written(self):
+        for rate in (0, 0.0, np.float32(0)):
+            declared = declare({"a": holdfast.Variable(1)}, holdfast.Sgd(learning_rate=rate))
+            self.assertTrue(declared.optimizers[0].HasField("learning_rate"))
+
     def test_optimizer_and_schedule(self):
         declared = declare(
             {"a": holdfast.Variable(1)},
