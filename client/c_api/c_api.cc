@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "client/c_api/connection.h"
 #include "client/c_api/error.h"
@@ -26,7 +28,9 @@
 #include "client/row_request.h"
 #include "common/base/checksum.h"
 #include "common/base/clock.h"
+#include "common/base/utf8.h"
 #include "common/checkpoint/directory.h"
+#include "common/job/agreed_facts.h"
 #include "common/job/batch_ranges.h"
 #include "common/job/example_order.h"
 #include "common/process/version.h"
@@ -36,6 +40,15 @@ namespace holdfast::c_api {
 namespace {
 
 using Kind = Handles::Kind;
+
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = Utf8CharacterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 template <typename T>
 struct KindOf;
@@ -251,6 +264,33 @@ int32_t holdfast_await_variables(holdfast_cluster* cluster, int64_t timeout_ms,
                                  holdfast_error** error) {
   return With<Connection>(cluster, error, [&](Connection& connection) {
     return connection.AwaitVariables(Until(timeout_ms));
+  });
+}
+
+int32_t holdfast_agree(holdfast_cluster* cluster, const holdfast_option* facts,
+                       size_t num_facts, int64_t timeout_ms,
+                       holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    if (facts == nullptr && num_facts > 0) return Null("facts");
+    holdfast::AgreedFacts all;
+    for (size_t i = 0; i < num_facts; ++i) {
+      if (facts[i].name == nullptr || facts[i].value == nullptr) {
+        return Null("facts");
+      }
+      if (!IsUtf8(facts[i].name) || !IsUtf8(facts[i].value)) {
+        return Invalid(
+            absl::StrCat("facts: neither names nor values may have bytes that "
+                         "are not UTF-8, "
+                         "as those of \"",
+                         absl::CHexEscape(facts[i].name), "\""));
+      }
+      const auto [at, is_new] = all.insert({facts[i].name, facts[i].value});
+      if (!is_new && at->second != facts[i].value) {
+        return Invalid(absl::StrCat("facts: two values for \"",
+                                    absl::Utf8SafeCHexEscape(at->first), "\""));
+      }
+    }
+    return connection.Agree(all, Until(timeout_ms));
   });
 }
 

@@ -261,8 +261,9 @@ Error Connection::Declare(const std::string& text,
 
 absl::Status Connection::DeclareTo(Cluster* cluster) const {
   if (!is_chief()) return absl::OkStatus();
-  const absl::Status status =
-      cluster->Declare(own_.declaration(), StartDeadline());
+  proto::Declaration declaration = own_.declaration();
+  *declaration.mutable_agreed() = own_.facts();
+  const absl::Status status = cluster->Declare(declaration, StartDeadline());
   // A chief that was restarted may give other first values than before, which
   // are ignored. CheckStanding finds any other difference.
   if (absl::IsAlreadyExists(status) && own_.first_values() != nullptr) {
@@ -287,9 +288,11 @@ Error Connection::AwaitVariables(absl::Time until) {
     return Invalid("this is the chief: call holdfast_declare first");
   }
   Nothing nothing;
-  return Await<Nothing>(
+  Error error = Await<Nothing>(
       &entering_, until,
       [this](Cluster* cluster, Nothing*) { return Enter(cluster); }, &nothing);
+  if (error.kind == HOLDFAST_REFUSED) own_.Withdraw();  // as in Declare
+  return error;
 }
 
 absl::Status Connection::Enter(Cluster* cluster) {
@@ -299,12 +302,52 @@ absl::Status Connection::Enter(Cluster* cluster) {
     status = absl::OkStatus();
   } else if (status.ok()) {
     status = own_.CheckStanding(cluster->declaration());
+    // cluster->declaration() is that of the first generation.
+    const AgreedFacts facts = own_.facts();
+    if (status.ok() && !facts.empty() &&
+        (has_variables_ || !HasFacts(cluster->declaration().agreed(), facts))) {
+      status = AgreeWith(cluster, facts);
+    }
   }
   if (!status.ok() || has_variables_) return status;
   declared_ = std::make_shared<const Declared>(
       finished_before_ ? proto::Declaration() : cluster->declaration());
   has_variables_ = true;
   return absl::OkStatus();
+}
+
+absl::Status Connection::AgreeWith(Cluster* cluster,
+                                   const AgreedFacts& facts) const {
+  proto::Declaration declaration = cluster->declaration();
+  *declaration.mutable_agreed() = facts;
+  const absl::Status status = cluster->Declare(declaration, AnswerDeadline());
+  // Whatever waits next reports the end.
+  return IsEndOf(*cluster, status) ? absl::OkStatus() : status;
+}
+
+Error Connection::Agree(const AgreedFacts& facts, absl::Time until) {
+  if (Error error = CheckConnected(); !error.ok()) return error;
+  if (!trains()) {
+    return Invalid(
+        "only workers agree on facts: a client or an evaluator "
+        "does not train");
+  }
+  if (!has_variables_) {
+    return Invalid(
+        "there are no variables yet: call holdfast_await_variables first");
+  }
+  // A job that had already finished has nothing left to agree on. Facts that
+  // the job has accepted are compared in each new generation anyway.
+  if (finished_before_ || HasFacts(own_.facts(), facts)) return Error();
+  Nothing nothing;
+  return Await<Nothing>(
+      &agreeing_, until,
+      [this, facts](Cluster* cluster, Nothing*) {
+        const absl::Status status = AgreeWith(cluster, facts);
+        if (status.ok()) own_.AddFacts(facts);
+        return status;
+      },
+      &nothing);
 }
 
 const std::vector<VariableFacts>* Connection::variables() const {

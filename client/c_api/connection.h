@@ -68,6 +68,8 @@ class Connection {
   Error Declare(const std::string& text,
                 absl::Span<const float* const> first_values, absl::Time until);
   Error AwaitVariables(absl::Time until);
+  // Errors: REFUSED, in the coordinator's words; INVALID before AwaitVariables.
+  Error Agree(const AgreedFacts& facts, absl::Time until);
   Error GetStatus(absl::Time until, std::string* json);
   Error SaveCheckpoint(absl::Time until, uint64_t* step);
   // `checkpoint`: the checkpoint that was evaluated, if any.
@@ -147,6 +149,8 @@ class Connection {
   absl::Status DeclareTo(Cluster* cluster) const;
   absl::Status AwaitVariablesOf(Cluster* cluster) const;
   absl::Status Enter(Cluster* cluster);
+  // [J4] Declares the job as it stands, with `facts`.
+  absl::Status AgreeWith(Cluster* cluster, const AgreedFacts& facts) const;
   absl::Status Pull(Cluster* cluster, GlobalStep min_step,
                     Parameters* into) const;
 
@@ -178,6 +182,7 @@ class Connection {
   OwnDeclaration own_;
   Pending<Nothing> declaring_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> entering_ ABSL_GUARDED_BY(mutex_);
+  Pending<Nothing> agreeing_ ABSL_GUARDED_BY(mutex_);
   // Set once, before has_variables_.
   std::shared_ptr<const Declared> declared_;
   bool finished_before_ = false;

@@ -251,6 +251,10 @@ HOLDFAST_EXPORT int32_t holdfast_get_place(holdfast_cluster* cluster,
  * The values are copied before this returns for the first time. Workers other
  * than the chief may pass none.
  *
+ * `agreed { key: "dataset length" value: "60000" }`, once for each of at most
+ * 10,000 facts, of at most 256 bytes each, is compared among all workers, and
+ * with each restart: see holdfast_agree.
+ *
  * The library repeats the declaration by itself in each new generation.
  * Errors: INVALID, naming the field, for a text that does not parse or breaks a
  * rule; REFUSED if something else was declared before. */
@@ -266,6 +270,22 @@ HOLDFAST_EXPORT int32_t holdfast_declare(holdfast_cluster* cluster,
 HOLDFAST_EXPORT int32_t holdfast_await_variables(holdfast_cluster* cluster,
                                                  int64_t timeout_ms,
                                                  holdfast_error** error);
+
+/* Compares facts with all other workers, and with earlier lives of this one:
+ * numbers, or digests of what each worker keeps to itself, such as the length
+ * of its data set. The job keeps the first value that any worker brings for a
+ * name, also when it resumes from a checkpoint. Names are part of the error, so
+ * they should say to users what differs.
+ *
+ * After holdfast_await_variables, as often as there are new facts; meant for
+ * once per loop, not for every step. Facts of the text given to
+ * holdfast_declare are compared in holdfast_await_variables.
+ * Errors: REFUSED if the job has another value for a name, with both values;
+ * INVALID, for facts that are too many, too long, or not UTF-8. */
+HOLDFAST_EXPORT int32_t holdfast_agree(holdfast_cluster* cluster,
+                                       const holdfast_option* facts,
+                                       size_t num_facts, int64_t timeout_ms,
+                                       holdfast_error** error);
 
 /* A variable. Its pointers are valid until the handle that it came from is
  * closed or freed. */

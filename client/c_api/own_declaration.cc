@@ -60,6 +60,8 @@ Error OwnDeclaration::Take(const std::string& text,
     return Invalid(std::string(status.message()));
   }
   declaration_ = *std::move(parsed);
+  facts_.swap(*declaration_.mutable_agreed());
+  declaration_.clear_agreed();
   text_ = text;
   return Error();
 }
@@ -67,6 +69,7 @@ Error OwnDeclaration::Take(const std::string& text,
 void OwnDeclaration::Withdraw() {
   absl::MutexLock lock(&mutex_);
   text_.reset();
+  facts_.clear();
 }
 
 absl::Status OwnDeclaration::TakeFirstValues(
@@ -104,6 +107,16 @@ absl::Status OwnDeclaration::TakeFirstValues(
       declaration);
 }
 
+AgreedFacts OwnDeclaration::facts() const {
+  absl::MutexLock lock(&mutex_);
+  return facts_;
+}
+
+void OwnDeclaration::AddFacts(const AgreedFacts& facts) {
+  absl::MutexLock lock(&mutex_);
+  holdfast::AddFacts(facts, &facts_);
+}
+
 FirstValues OwnDeclaration::first_values() const {
   if (first_values_.empty()) return nullptr;
   return [this](size_t i) { return absl::MakeConstSpan(first_values_[i]); };
@@ -111,6 +124,7 @@ FirstValues OwnDeclaration::first_values() const {
 
 absl::Status OwnDeclaration::CheckStanding(
     const proto::Declaration& standing) const {
+  HOLDFAST_RETURN_IF_ERROR(CheckAgreed(task_, facts(), standing));
   if (!taken()) return absl::OkStatus();
   const std::string change =
       FirstChange(standing, declaration_, Declarer::kOther);

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "client/c_api/error.h"
 #include "client/first_values.h"
+#include "common/job/agreed_facts.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::c_api {
@@ -20,6 +21,8 @@ namespace holdfast::c_api {
 // What this worker declares. The chief declares it to the cluster, with the
 // first values that it gives; every other worker compares it with the job's
 // declaration.
+//
+// Its facts are compared with the job's by every worker, the chief included.
 //
 // Thread-safe, except that declaration() and first_values() must not overlap
 // with Take or Withdraw.
@@ -44,10 +47,15 @@ class OwnDeclaration {
   }
 
   // Checks that `standing`, the job's declaration, is the declaration that was
-  // taken, if one was taken.
+  // taken, if one was taken, and does not contradict facts().
   // Errors: ALREADY_EXISTS, with the first difference.
   absl::Status CheckStanding(const proto::Declaration& standing) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // [J4] The facts that this worker has declared, or has agreed on since.
+  AgreedFacts facts() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Adds facts that the job has accepted.
+  void AddFacts(const AgreedFacts& facts) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The declaration, with the digests of the first values; empty before Take.
   const proto::Declaration& declaration() const { return declaration_; }
@@ -65,7 +73,8 @@ class OwnDeclaration {
 
   mutable absl::Mutex mutex_;
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
-  // Set when text_ is.
+  AgreedFacts facts_ ABSL_GUARDED_BY(mutex_);
+  // Set when text_ is. Without facts.
   proto::Declaration declaration_;
   // Indexed by variable; empty if there are none.
   std::vector<std::vector<float>> first_values_;

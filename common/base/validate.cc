@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -269,6 +270,18 @@ void CheckDeclaration(const proto::Declaration& declaration,
   if (declaration.variables().empty() && declaration.tables().empty()) {
     broken->push_back(
         {"variables", "must have at least one, unless there are tables"});
+  }
+  constexpr size_t kMaxBytes = 256;
+  for (const auto& [name, value] : declaration.agreed()) {
+    if (IsFull(*broken)) return;
+    if (name.empty()) broken->push_back({"agreed", "a name is empty"});
+    if (name.size() <= kMaxBytes && value.size() <= kMaxBytes) continue;
+    broken->push_back(
+        {"agreed",
+         absl::StrCat("names and values must have at most ", kMaxBytes,
+                      " bytes, \"",
+                      absl::Utf8SafeCHexEscape(name.substr(0, 60)), "\" has ",
+                      name.size(), " and its value ", value.size())});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -238,6 +239,30 @@ TEST(ValidateMessageTest, AtMostTwenty) {
       absl::StrSplit(Message(ValidateMessage(request)), "; ");
   EXPECT_THAT(parts, SizeIs(21));
   EXPECT_EQ(parts.back(), "and more");
+}
+
+TEST(ValidateMessageTest, FactsAreShort) {
+  std::map<std::string, std::string> agreed;
+  const auto fault = [&agreed] {
+    proto::Declaration declaration;
+    declaration.mutable_agreed()->insert(agreed.begin(), agreed.end());
+    for (const BrokenRule& broken : FindBrokenRules(declaration)) {
+      if (broken.path == "agreed") return broken.what;
+    }
+    return std::string();
+  };
+  agreed[std::string(256, 'n')] = std::string(256, 'v');
+  EXPECT_EQ(fault(), "");
+  agreed["\x1b"] = std::string(257, 'v');
+  EXPECT_EQ(fault(),
+            "names and values must have at most 256 bytes, \"\\x1b\" has 1 and "
+            "its value 257");
+  agreed.clear();
+  agreed[""] = "1";
+  EXPECT_EQ(fault(), "a name is empty");
+  agreed.clear();
+  for (int i = 0; i < 10'001; ++i) agreed[std::to_string(i)] = "";
+  EXPECT_EQ(fault(), "must have at most 10000 values, has 10001");
 }
 
 }  // namespace

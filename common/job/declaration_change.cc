@@ -71,10 +71,11 @@ std::string First(const std::vector<std::string>& changes) {
 }
 
 // job_digest ensures that workers have the same job file; checkpoints of
-// earlier versions contain none.
-void IgnoreJob(MessageDifferencer* differencer) {
-  differencer->IgnoreField(
-      proto::Declaration::descriptor()->FindFieldByName("job"));
+// earlier versions contain none. agreed_facts.h compares agreed facts.
+void IgnoreJobAndFacts(MessageDifferencer* differencer) {
+  const auto& fields = *proto::Declaration::descriptor();
+  differencer->IgnoreField(fields.FindFieldByName("job"));
+  differencer->IgnoreField(fields.FindFieldByName("agreed"));
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ void IgnoreJob(MessageDifferencer* differencer) {
 std::string FirstChange(const proto::Declaration& stands,
                         const proto::Declaration& declared, Declarer declarer) {
   MessageDifferencer differencer;
-  IgnoreJob(&differencer);
+  IgnoreJobAndFacts(&differencer);
   if (declarer == Declarer::kOther) {
     differencer.set_scope(MessageDifferencer::PARTIAL);
   }
@@ -96,7 +97,7 @@ std::string FirstChange(const proto::Declaration& stands,
 std::vector<std::string> AllChanges(const proto::Declaration& stands,
                                     const proto::Declaration& declared) {
   MessageDifferencer differencer;
-  IgnoreJob(&differencer);
+  IgnoreJobAndFacts(&differencer);
   return Compare(&differencer, stands, declared);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How a worker's declaration differs from the existing one.
+// How a worker's declaration differs from the existing one, apart from its
+// agreed facts (agreed_facts.h).
 //
 // Pure functions; safe from any thread.
 #ifndef HOLDFAST_COMMON_JOB_DECLARATION_CHANGE_H_

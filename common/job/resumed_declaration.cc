@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/job/agreed_facts.h"
 #include "common/job/declaration_change.h"
 #include "proto/job.pb.h"
 
@@ -122,6 +123,7 @@ absl::StatusOr<ResumedDeclaration> ResumeDeclaration(
       at.has_values ? Declarer::kChiefWithoutValues : Declarer::kChief);
   if (!change.empty()) return MayNotChange(change);
   *resumed.declaration.mutable_variables() = stands.variables();
+  AddFacts(stands.agreed(), resumed.declaration.mutable_agreed());
   absl::Status status;
   if (declared.has_job()) {
     status = CompareJobFiles(stands, declared.job().job_file());

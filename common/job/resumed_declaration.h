@@ -29,7 +29,8 @@ struct ResumePoint {
 };
 
 struct ResumedDeclaration {
-  // `declared`, with the variables of the existing declaration.
+  // `declared`, with the variables and the agreed facts of the existing
+  // declaration.
   proto::Declaration declaration;
   // Each field that changes, such as "total_steps: 40 -> 80".
   std::vector<std::string> changes;
@@ -40,7 +41,7 @@ struct ResumedDeclaration {
 // These may change: the number of steps; learning rates and their schedules;
 // evaluation, checkpoints and timeouts; and, if examples are BY_TICKET, the
 // number of workers. If both have a job file, the rest of it must be the same,
-// too.
+// too. Agreed facts are not compared: see CheckAgreed.
 // Errors: ALREADY_EXISTS, with the first field that may not change, from the
 // old to the new value; FAILED_PRECONDITION when the job has made more steps
 // than `declared` has, has more tickets, or ended with an incomplete step.

@@ -9,6 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/job/agreed_facts.h"
 #include "common/job/declaration_change.h"
 #include "common/job/resumed_declaration.h"
 #include "glog/logging.h"
@@ -169,30 +171,26 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
       return AnswerPlacements();
     }
   } else if (job_.declared.has_value()) {
-    const absl::Status same =
-        CheckSameDeclaration(task, *job_.declared, *complete);
-    if (!same.ok() &&
-        !(job_.begun_with_journal() && job_.declared.IsOfSameFile(*complete))) {
-      // A worker that only asks has already been told.
-      const std::string ways = only_asks ? "" : WaysOutOfChange(*job_.declared);
+    if (absl::Status status = CheckDeclared(task, *complete, only_asks);
+        !status.ok()) {
       // The other workers go on training: this leave does not end the job.
       if (!only_asks && job_.begun_with_journal() &&
           job_.members.IsLive(task)) {
         job_.members.OnLeave(task);
         OnGone(task);
       }
-      return refuse(
-          absl::Status(same.code(), absl::StrCat(same.message(), ways)));
+      return refuse(status);
+    }
+    if (!only_asks && !job_.ended()) {
+      const auto added = job_.declared.Agree(complete->agreed());
+      if (!added.ok()) return refuse(added.status());
+      if (*added) WriteDeclaration();
     }
   } else if (!job_.ended()) {
     if (absl::Status status = job_.declared.Set(*complete); !status.ok()) {
       return refuse(status);
     }
-    if (job_.archive != nullptr) {
-      job_.journal.Change(
-          [this](proto::Journal* journal) { job_.declared.AddTo(journal); },
-          [] {});
-    }
+    WriteDeclaration();
   }
   if (only_asks && complete->has_job()) {
     const absl::Status same =
@@ -205,6 +203,27 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   if (!only_asks) job_.members.RetryRegisters(std::nullopt);
 }
 
+void Coordinator::WriteDeclaration() {
+  if (job_.archive == nullptr) return;
+  job_.journal.Change(
+      [this](proto::Journal* journal) { job_.declared.AddTo(journal); }, [] {});
+}
+
+absl::Status Coordinator::CheckDeclared(const TaskId& task,
+                                        const proto::Declaration& complete,
+                                        bool only_asks) const {
+  HOLDFAST_RETURN_IF_ERROR(
+      CheckAgreed(task.ToString(), complete.agreed(), *job_.declared));
+  const absl::Status same =
+      CheckSameDeclaration(task, *job_.declared, complete);
+  if (same.ok() ||
+      (job_.begun_with_journal() && job_.declared.IsOfSameFile(complete))) {
+    return absl::OkStatus();
+  }
+  const std::string ways = only_asks ? "" : WaysOutOfChange(*job_.declared);
+  return absl::Status(same.code(), absl::StrCat(same.message(), ways));
+}
+
 // [J3] A worker declares a job that resumes from a journal.
 absl::Status Coordinator::Resume(const TaskId& task,
                                  const proto::Declaration& complete) {
@@ -212,6 +231,13 @@ absl::Status Coordinator::Resume(const TaskId& task,
   ResumePoint at;
   at.has_values = !checkpoints.empty();
   if (at.has_values) at.step = checkpoints.rbegin()->step();
+  if (absl::Status status =
+          CheckAgreed(task.ToString(), complete.agreed(), *job_.declared);
+      !status.ok()) {
+    job_.declared.Refuse(status);
+    return status;
+  }
+  const bool has_facts = HasFacts(job_.declared->agreed(), complete.agreed());
   const auto changes = job_.declared.Resume(complete, at);
   if (!changes.ok()) {
     const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
@@ -225,6 +251,7 @@ absl::Status Coordinator::Resume(const TaskId& task,
     job_.declared.Refuse(why);
     return why;
   }
+  if (job_.declared.settled() && !has_facts) WriteDeclaration();
   if (job_.declared.settled()) return absl::OkStatus();
   job_.journal.Change(
       [this](proto::Journal* journal) {

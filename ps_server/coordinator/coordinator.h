@@ -220,7 +220,14 @@ class Coordinator : private Members::Owner, private Director {
 
   // Takes over the state that the journal holds, from which the job resumes.
   void TakeUp(const proto::Journal& journal);
+  // Checks what `task` declares for a job that is settled. `only_asks`: it has
+  // already been told the ways out.
+  absl::Status CheckDeclared(const TaskId& task,
+                             const proto::Declaration& complete,
+                             bool only_asks) const;
   absl::Status Resume(const TaskId& task, const proto::Declaration& complete);
+  // Writes the declaration to the journal, if there is one.
+  void WriteDeclaration();
   void AdvanceFinishedBefore();
   // Makes the last checkpoint the state of a job that is finished.
   void GoToLastCheckpoint();

@@ -118,6 +118,44 @@ TEST_F(CoordinatorTest, DeclaringOtherwiseNamesTheDifference) {
   EXPECT_TRUE(Declare().status().ok()) << "the first stands";
 }
 
+// ---- Agreed facts ----
+
+proto::Declaration WithFact(const std::string& name, const std::string& value) {
+  proto::Declaration declaration = MakeDeclaration();
+  (*declaration.mutable_agreed())[name] = value;
+  return declaration;
+}
+
+TEST_F(CoordinatorTest, TheFirstValueOfAFactIsTheJobs_R12) {
+  StartTraining(WithFact("dataset length", "60000"));
+  EXPECT_FALSE(GetPlacement(0)->declaration().agreed().contains("seed"));
+  EXPECT_TRUE(Declare(WithFact("seed", "7"), Worker(1)).status().ok());
+  EXPECT_TRUE(Declare(MakeDeclaration()).status().ok()) << "need not name any";
+  proto::Declaration other = WithFact("dataset length", "50000");
+  (*other.mutable_agreed())["new"] = "1";
+  EXPECT_TRUE(Fails(
+      Declare(other, Worker(1)).status(), kExists,
+      {"/job:worker/task:1 has dataset length 50000, the job has 60000: "}));
+  EXPECT_TRUE(Fails(Declare(WithFact("seed", "8")).status(), kExists,
+                    {"/job:worker/task:0 has seed 8, the job has 7: "}));
+  EXPECT_EQ(state().phase(), proto::TRAINING) << "it is refused alone";
+  const auto placement = GetPlacement(0);
+  const auto& agreed = placement->declaration().agreed();
+  EXPECT_EQ(agreed.size(), 2u) << "nothing of what was refused";
+  EXPECT_EQ(agreed.at("dataset length"), "60000");
+  EXPECT_EQ(agreed.at("seed"), "7");
+  EXPECT_EQ(links_->restores.size(), 0u);
+}
+
+TEST_F(CoordinatorTest, WithoutASessionFactsAreOnlyCompared_R12) {
+  StartTraining(WithFact("seed", "7"));
+  incarnations_[Worker(1)] = 0;
+  EXPECT_TRUE(Fails(Declare(WithFact("seed", "8"), Worker(1)).status(), kExists,
+                    {"seed 8, the job has 7"}));
+  EXPECT_TRUE(Declare(WithFact("new", "1"), Worker(1)).status().ok());
+  EXPECT_EQ(GetPlacement(0)->declaration().agreed_size(), 1);
+}
+
 TEST_F(CoordinatorTest, BadDeclarations) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A job resumes with an edited job file or script (docs/protocol/recovery.md,
-// J1 to J3).
+// J1 to J4).
+#include <map>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -230,6 +231,77 @@ TEST_F(CoordinatorResumeTest, OtherWorkersWhereExamplesAreByTicket_J3) {
   EXPECT_TRUE(Restoring());
   EXPECT_EQ(archive_->journal.declaration().num_workers(), 3u);
   EXPECT_TRUE(ToldOfChange("num_workers: 2 -> 3"));
+}
+
+// ---- Agreed facts ----
+
+proto::Declaration WithFacts(
+    const std::map<std::string, std::string>& facts,
+    const proto::Declaration& declaration = MakeDeclaration()) {
+  proto::Declaration with = declaration;
+  with.mutable_agreed()->insert(facts.begin(), facts.end());
+  return with;
+}
+
+TEST_F(CoordinatorResumeTest, FactsOutliveTheCoordinator_R12) {
+  LeaveAtStep1(WithFacts({{"length", "60000"}}));
+  EXPECT_EQ(archive_->journal.declaration().agreed().at("length"), "60000");
+  Join(Worker(0));
+  EXPECT_TRUE(
+      Declare(WithFacts({{"length", "60000"}, {"seed", "7"}})).status().ok());
+  ASSERT_TRUE(Restoring());
+  EXPECT_EQ(links_->restores[0].request.declaration().agreed_size(), 0)
+      << "shards have no use for them";
+  EXPECT_FALSE(ToldOfChange(""));
+  EXPECT_EQ(archive_->journal.declaration().agreed().at("seed"), "7");
+  PuppetLinks::AnswerAll(links_->restores);
+  // What a worker adds later is in the journal, too.
+  Join(Worker(1));
+  EXPECT_TRUE(Declare(WithFacts({{"batch", "32"}}), Worker(1)).status().ok());
+  EXPECT_EQ(archive_->journal.declaration().agreed_size(), 3);
+}
+
+TEST_F(CoordinatorResumeTest, OtherFactsEndTheStart_R12) {
+  LeaveAtStep1(WithFacts({{"length", "60000"}}));
+  Join(Worker(0));
+  const auto waiting = GetPlacement(3000);
+  const absl::Status status =
+      Declare(WithFacts({{"length", "50000"}})).status();
+  EXPECT_TRUE(Fails(status, kExists,
+                    {"/job:worker/task:0 has length 50000, the job has 60000: ",
+                     "; or train in another checkpoint directory"}));
+  EXPECT_EQ(waiting.status(), status) << "the others wait for the chief";
+  EXPECT_FALSE(Restoring());
+  // The next start, with the same data, resumes the job.
+  Begin();
+  Join(Ps(1));
+  Join(Worker(0));
+  EXPECT_TRUE(Declare(WithFacts({{"length", "60000"}})).status().ok());
+  EXPECT_TRUE(Restoring());
+}
+
+TEST_F(CoordinatorResumeTest, FactsStayWhenOtherThingsChange_R12) {
+  LeaveAtStep1(WithFacts({{"length", "60000"}}));
+  Join(Worker(0));
+  EXPECT_TRUE(
+      Declare(WithFacts({{"seed", "7"}}, MakeDeclaration(20))).status().ok());
+  EXPECT_TRUE(ToldOfChange("total_steps: 10 -> 20"));
+  EXPECT_EQ(archive_->journal.declaration().total_steps(), 20u);
+  EXPECT_EQ(archive_->journal.declaration().agreed().at("length"), "60000");
+  EXPECT_EQ(archive_->journal.declaration().agreed().at("seed"), "7");
+}
+
+TEST_F(CoordinatorResumeTest, OtherFactsInARunningJobAreRefusedAlone_R12) {
+  LeaveAtStep1(WithFacts({{"length", "60000"}}));
+  proto::RegisterRequest survivor = RegisterOf(Worker(0));
+  survivor.mutable_sender()->set_generation(1);
+  EXPECT_TRUE(Ask(survivor).status().ok());
+  Join(Worker(1));
+  EXPECT_TRUE(Fails(
+      Declare(WithFacts({{"length", "50000"}}), Worker(1)).status(), kExists,
+      {"/job:worker/task:1 has length 50000, the job has 60000: "}));
+  Leave(Worker(1), "it is refused");
+  EXPECT_EQ(state().phase(), proto::STARTING);
 }
 
 // ---- Finished jobs ----

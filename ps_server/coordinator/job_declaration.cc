@@ -240,6 +240,16 @@ absl::StatusOr<std::vector<std::string>> JobDeclaration::Resume(
   return std::move(resumed.changes);
 }
 
+absl::StatusOr<bool> JobDeclaration::Agree(const AgreedFacts& facts) {
+  if (HasFacts(declaration_->agreed(), facts)) return false;
+  proto::Declaration with = *declaration_;
+  AddFacts(facts, with.mutable_agreed());
+  // Nothing is placed anew: this measures the answer with the placement.
+  HOLDFAST_RETURN_IF_ERROR(PlaceVariables(with, num_ps_).status());
+  declaration_ = std::move(with);
+  return true;
+}
+
 bool JobDeclaration::IsOfSameFile(const proto::Declaration& complete) const {
   return job_file_.has_value() && complete.has_job() &&
          ResumeDeclaration(*declaration_, complete, {0, true}).ok();

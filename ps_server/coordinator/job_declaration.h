@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/job/agreed_facts.h"
 #include "common/job/resumed_declaration.h"
 #include "common/job/task_id.h"
 #include "proto/checkpoint.pb.h"
@@ -24,7 +25,8 @@ std::string Shorten(const std::string& text, size_t limit);
 // kept, and are part of many answers.
 inline constexpr size_t kMaxTextBytes = 256;
 
-// Checks that `other`, which `task` declares, is the same as `declared`.
+// Checks that `other`, which `task` declares, is the same as `declared`, apart
+// from agreed facts.
 // Errors: ALREADY_EXISTS, naming the first field that differs.
 absl::Status CheckSameDeclaration(const TaskId& task,
                                   const proto::Declaration& declared,
@@ -34,7 +36,7 @@ absl::Status CheckSameDeclaration(const TaskId& task,
 // data that its workers have.
 //
 // A job that resumes from a journal is open to change until it is settled:
-// docs/protocol/recovery.md, J1 to J3.
+// docs/protocol/recovery.md, J1 to J4.
 //
 // Thread-compatible.
 class JobDeclaration {
@@ -82,6 +84,10 @@ class JobDeclaration {
   // the start; refusal() is OK if it can.
   void Refuse(const absl::Status& why) { refusal_ = why; }
   const absl::Status& refusal() const { return refusal_; }
+  // [J4] Adds the facts that the job does not have. CheckAgreed must have
+  // accepted them. Returns whether there were any. Errors: INVALID_ARGUMENT
+  // when the declaration would be too large for a message.
+  absl::StatusOr<bool> Agree(const AgreedFacts& facts);
   // Whether `complete` may have been made from the same job file as the current
   // declaration. The two may still differ, because a worker of another version
   // may declare more fields of the same file, or fewer.

@@ -123,6 +123,46 @@ TEST(JobDeclarationTest, GoesOnAsItsJournalSays) {
                     {"job file x", "the job of this checkpoint directory"}));
 }
 
+TEST(JobDeclarationTest, FactsAreAddedAndKept_R12) {
+  JobDeclaration first(1, 2, true);
+  ASSERT_TRUE(first.CheckDigests(kWorker0, With("j", "d"), false).ok());
+  proto::Declaration declaration = Make();
+  (*declaration.mutable_agreed())["length"] = "60000";
+  ASSERT_TRUE(first.Set(*first.Complete(declaration)).ok());
+  EXPECT_FALSE(*first.Agree(declaration.agreed())) << "nothing to write";
+  AgreedFacts more;
+  more["seed"] = "7";
+  EXPECT_TRUE(*first.Agree(more));
+  EXPECT_FALSE(*first.Agree(more));
+  EXPECT_TRUE(
+      CheckSameDeclaration(kWorker1, *first, *first.Complete(Make())).ok());
+  proto::Journal journal;
+  first.AddTo(&journal);
+
+  JobDeclaration second(1, 2, true);
+  ASSERT_TRUE(second.TakeUp(journal).ok());
+  const auto changes = second.Resume(*second.Complete(Make()), {0, true});
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  EXPECT_TRUE(changes->empty());
+  EXPECT_EQ(second->agreed_size(), 2);
+}
+
+// With the declaration, each of whose names its slices repeat, an answer that
+// says where the variables are has 15 MiB.
+TEST(JobDeclarationTest, FactsAreNotMoreThanAnAnswerHolds_R12) {
+  JobDeclaration declared(1, 1, true);
+  proto::Declaration declaration = Make();
+  declaration.mutable_variables(0)->set_name(
+      std::string((15 << 19) - 100, 'w'));
+  ASSERT_TRUE(declared.Set(*declared.Complete(declaration)).ok());
+  AgreedFacts facts;
+  facts["a"] = "1";
+  EXPECT_TRUE(*declared.Agree(facts));
+  facts["b"] = std::string(256, '2');
+  EXPECT_TRUE(Fails(declared.Agree(facts).status(), kInvalid, {}));
+  EXPECT_EQ(declared->agreed_size(), 1);
+}
+
 TEST(JobDeclarationTest, ShortensBetweenCharacters) {
   EXPECT_EQ(Shorten("abc", 3), "abc");
   EXPECT_EQ(Shorten("abcd", 3), "abc...");

@@ -162,6 +162,7 @@ void Restore::Start() {
   proto::RestoreRequest& restore = *restore_.NewRequest();
   *restore.mutable_sender() = job_->Self();
   *restore.mutable_declaration() = declared;
+  restore.mutable_declaration()->clear_agreed();  // concerns workers only
   restore.mutable_slices()->Assign(job_->declared.slices().begin(),
                                    job_->declared.slices().end());
   restore.set_receipt_key(job_->verdicts.MakeReceipts(

@@ -150,6 +150,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "get_place": [_HANDLE, _OUT],
     "declare": [_HANDLE, _TEXT, _OUT, _SIZE, ctypes.c_int64],
     "await_variables": [_HANDLE, ctypes.c_int64],
+    "agree": [_HANDLE, _OUT, _SIZE, ctypes.c_int64],
     "get_num_variables": [_HANDLE, _OUT],
     "get_variable": [_HANDLE, _SIZE, _OUT],
     "get_num_tables": [_HANDLE, _OUT],

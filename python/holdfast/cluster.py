@@ -215,6 +215,7 @@ class Cluster:
         max_consecutive_not_finite: int | None = None,
         evaluation: job.Evaluation | None = None,
         tables: Mapping[str, EmbeddingTable] | None = None,
+        agreed: Mapping[str, str | int] | None = None,
     ) -> None:
         """Declares the job, and waits until its variables exist on every ps.
 
@@ -247,10 +248,13 @@ class Cluster:
                 best, and whether the job ends early. Default: evaluators take the newest
                 checkpoint whenever they are ready for one.
             tables: Embedding tables by name. Default: none.
+            agreed: Facts that must be the same in all workers and after each restart, by
+                name; see ``agree``. Default: none.
 
         Raises:
             TypeError, ValueError: An argument has the wrong type or shape.
-            Refused: A field is out of range, or another job was declared before.
+            Refused: A field is out of range, or another job was declared before, or the job
+                has another value for a name in ``agreed``.
             JobFailed, Unavailable: The variables did not come to exist.
         """
         self._check()
@@ -281,6 +285,7 @@ class Cluster:
         )
         text = job.declaration_text(declared, description)
         text += "".join(table.text(name, optimizers) for name, table in declared_tables.items())
+        text += job.facts_text(job.facts_of(agreed or {}))
         # Copied by the library, which may be asked for them again later.
         values = [variable.value for variable in declared.values()]
         pointers = (ctypes.c_void_p * len(values))(
@@ -303,6 +308,31 @@ class Cluster:
             raise Refused(
                 f"{error} ({named})", exit_code=error.exit_code, task=error.task
             ) from None
+
+    def agree(self, facts: Mapping[str, str | int]) -> None:
+        """Compares facts with all other workers, and with earlier lives of this one.
+
+        What a worker keeps to itself can differ without a word: the length of its data set, the
+        size of its batches, weights that are not variables of the job. The job keeps the first
+        value that a worker brings for a name, also when it resumes from a checkpoint, and refuses
+        a worker that has another one.
+
+        To be called after ``declare``, or instead of its argument ``agreed``, as often as there
+        are new facts: once per loop, not for each step.
+
+        Args:
+            facts: Numbers and texts, such as digests, by name. The name is part of the error, so
+                it should say what differs: "dataset length". At most 256 bytes each, and
+                10,000 names in a job.
+
+        Raises:
+            TypeError: A name is no text, or a value neither text nor a whole number.
+            Refused: The job has another value for one of the names.
+            JobFailed, Unavailable: The coordinator did not answer.
+        """
+        self._check()
+        options = _native.options(job.facts_of(facts))
+        _native.wait(library.holdfast_agree, self._handle, options, len(options), SLICE_MS)
 
     def batches(
         self, *, on_rollback: Callable[[int], object] | None = None, strict: bool = False

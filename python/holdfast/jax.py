@@ -183,6 +183,7 @@ class Trainer:
         seed: int = ...,
         shuffle: Shuffle = ...,
         shuffle_block: int = ...,
+        agree: bool = ...,
         ids: Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]] | None = ...,
         on_rollback: Callable[[int], object] | None = ...,
         strict: bool = ...,
@@ -196,6 +197,7 @@ class Trainer:
         seed: int = 0,
         shuffle: Shuffle = "full",
         shuffle_block: int = 4096,
+        agree: bool = True,
         ids: Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]] | None = None,
         on_rollback: Callable[[int], object] | None = None,
         strict: bool = False,
@@ -211,6 +213,9 @@ class Trainer:
             seed: Seed of the order of the examples.
             shuffle: How random the order is; as for ``batch_indices``.
             shuffle_block: As for ``batch_indices``.
+            agree: Whether the arguments above are compared with those of all other workers, and of
+                earlier lives of this one (``Cluster.agree``). With other ones a worker would train
+                on other examples without a word.
             ids: Called with the indices of a batch's examples; returns the ids that will be given
                 to ``rows``. If batches are assigned by step, these rows then arrive with the other
                 values.
@@ -220,12 +225,26 @@ class Trainer:
         Yields:
             The indices of the batch's examples, int64 [batch_size], as returned by
             ``batch_indices``; without ``examples``, the index of the batch.
+
+        Raises:
+            TypeError: ``examples`` or ``batch_size`` is missing.
+            Refused: Another worker has other arguments.
         """
         if (examples is None) != (batch_size is None):
             raise TypeError("batches: give examples and batch_size, or neither")
         if ids is not None and examples is None:
             raise TypeError("batches: ids needs the indices of examples: give examples")
         self._examples = batch_size
+        if agree and examples is not None and batch_size is not None:
+            self._agree_on_order(
+                {
+                    "dataset length": examples,
+                    "batch size": batch_size,
+                    "seed of the order of examples": seed,
+                    "shuffle": shuffle,
+                    "shuffle_block": shuffle_block,
+                }
+            )
 
         def indices_of(batch: int) -> npt.NDArray[np.int64]:
             assert examples is not None and batch_size is not None
@@ -238,6 +257,16 @@ class Trainer:
             if ids is not None and self._stride is not None:
                 self.cluster.want_rows(_unsigned(ids(indices_of(batch + self._stride))))
             yield batch if examples is None else indices_of(batch)
+
+    def _agree_on_order(self, facts: Mapping[str, str | int]) -> None:
+        try:
+            self.cluster.agree(facts)
+        except holdfast.Refused as error:
+            raise holdfast.Refused(
+                f"{error}; with agree=False, batches() compares nothing",
+                exit_code=error.exit_code,
+                task=error.task,
+            ) from None
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.

@@ -25,10 +25,10 @@ import numpy.typing as npt
 Float32Array = npt.NDArray[np.float32]
 
 EpsilonForm = Literal["epsilon_tensorflow", "epsilon_pytorch"]
+Encoding = Literal["exact", "float16", "bfloat16", "int8", "top_k"]
+
 # Names that an error lists.
 _MAX_NAMES = 5
-
-Encoding = Literal["exact", "float16", "bfloat16", "int8", "top_k"]
 
 
 @functools.cache
@@ -781,3 +781,26 @@ def declaration_text(variables: Mapping[str, Variable], job: Job) -> str:
         ]
         lines.append(f"variables {{ {' '.join(filter(None, fields))} }}")
     return "\n".join([*lines, job.text(), ""])
+
+
+def facts_of(facts: Mapping[str, str | int]) -> dict[str, str]:
+    """Facts for ``Cluster.agree`` as texts. Raises TypeError if they have other types."""
+    texts = {}
+    for name, value in facts.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a fact's name must be a str, is {name!r}")
+        if isinstance(value, bool) or not isinstance(value, (str, numbers.Integral)):
+            raise TypeError(
+                f"fact {name!r}: expected a str or an int, got {value!r}; "
+                "write numbers with a fraction as a str, for example by repr()"
+            )
+        texts[name] = value if isinstance(value, str) else str(int(value))
+    return texts
+
+
+def facts_text(facts: Mapping[str, str]) -> str:
+    """The same as a textproto, for the end of a declaration."""
+    return "".join(
+        f"agreed {{ {field_text('key', name)} {field_text('value', value)} }}\n"
+        for name, value in facts.items()
+    )

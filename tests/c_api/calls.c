@@ -45,6 +45,7 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
                     "declare");
   EXPECT_BAD_HANDLE(holdfast_await_variables(cluster, -1, &error),
                     "await_variables");
+  EXPECT_BAD_HANDLE(holdfast_agree(cluster, NULL, 0, -1, &error), "agree");
   EXPECT_BAD_HANDLE(holdfast_get_num_variables(cluster, &count, &error),
                     "num_variables");
   EXPECT_BAD_HANDLE(holdfast_get_variable(cluster, 0, &variable, &error),

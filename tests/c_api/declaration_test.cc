@@ -77,6 +77,70 @@ TEST_F(CApiClusterTest, AnotherDeclarationIsRefused) {
   holdfast_close(chief);
 }
 
+Result Agree(holdfast_cluster* cluster,
+             const std::vector<holdfast_option>& facts) {
+  return Call(holdfast_agree, cluster, facts.data(), facts.size(), int64_t{-1});
+}
+
+TEST_F(CApiClusterTest, FactsOfTheTextAreEveryWorkers) {
+  Start(/*num_ps=*/1, /*num_workers=*/3);
+  const auto with = [](const std::string& name, const std::string& value) {
+    return absl::StrCat(Synchronous(5), " agreed { key: \"", name,
+                        "\" value: \"", value, "\" }");
+  };
+  holdfast_cluster* const chief = Ready(Worker(0), with("length", "60000"));
+  // Known only to worker 1, which is no chief.
+  holdfast_cluster* const other = Ready(Worker(1), with("seed", "7"));
+  holdfast_cluster* const refused = Connect(Worker(2));
+  const auto declare = [&](const std::string& text) {
+    EXPECT_OK(Call(holdfast_declare, refused, text.c_str(), nullptr, size_t{0},
+                   int64_t{-1}));
+    return Call(holdfast_await_variables, refused, int64_t{-1});
+  };
+  const Result result = declare(with("length", "50000"));
+  EXPECT_EQ(result.kind, HOLDFAST_REFUSED);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.message,
+              HasSubstr("/job:worker/task:2 has length 50000, the job has "
+                        "60000: it must be the same in every worker"));
+  EXPECT_THAT(declare(with("seed", "8")).message,
+              HasSubstr("seed 8, the job has 7"));
+  EXPECT_OK(declare(with("seed", "7")));
+  EXPECT_THAT(Agree(chief, {{"seed", "8"}}).message,
+              HasSubstr("/job:worker/task:0 has seed 8, the job has 7"));
+  holdfast_close(refused);
+  holdfast_close(other);
+  holdfast_close(chief);
+}
+
+TEST_F(CApiClusterTest, FactsAreAgreedOnLater) {
+  Start(/*num_ps=*/1, /*num_workers=*/2);
+  holdfast_cluster* const other = Connect(Worker(1));
+  EXPECT_THAT(Agree(other, {{"a", "1"}}).message,
+              HasSubstr("call holdfast_await_variables first"));
+  holdfast_cluster* const chief = Ready(Worker(0), Synchronous(5));
+  ASSERT_OK(Call(holdfast_await_variables, other, int64_t{-1}));
+  EXPECT_OK(Agree(other, {{"a", "1"}, {"b", "2"}}));
+  EXPECT_OK(Agree(chief, {{"b", "2"}, {"c", "3"}}));
+  EXPECT_OK(Agree(chief, {}));
+  const Result result = Agree(other, {{"c", "4"}});
+  EXPECT_EQ(result.kind, HOLDFAST_REFUSED);
+  EXPECT_THAT(result.message,
+              HasSubstr("/job:worker/task:1 has c 4, the job has 3"));
+  EXPECT_OK(Agree(other, {{"c", "3"}}));  // It may correct itself.
+
+  EXPECT_THAT(Agree(chief, {{"d", nullptr}}).message, HasSubstr("facts"));
+  EXPECT_THAT(Agree(chief, {{"d", "1"}, {"d", "2"}}).message,
+              HasSubstr("two values for \"d\""));
+  EXPECT_THAT(Agree(chief, {{"\xff", "1"}}).message,
+              HasSubstr("not UTF-8, as those of \"\\xff\""));
+  const Result too_long = Agree(chief, {{"d", std::string(257, 'd').c_str()}});
+  EXPECT_EQ(too_long.kind, HOLDFAST_INVALID);
+  EXPECT_THAT(too_long.message, HasSubstr("at most 256 bytes"));
+  holdfast_close(other);
+  holdfast_close(chief);
+}
+
 TEST_F(CApiClusterTest, ATextThatCannotBeReadIsToldWithItsLine) {
   Start(/*num_ps=*/1, /*num_workers=*/1);
   holdfast_cluster* const cluster = Connect(Worker(0));

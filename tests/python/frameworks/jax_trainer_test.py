@@ -54,6 +54,23 @@ class TrainerTest(unittest.TestCase):
             self.assertEqual(one.dtype, other.dtype)
             np.testing.assert_array_equal(one, other)
 
+    def test_workers_compare_the_order_of_examples(self):
+        with LocalCluster(1, 2) as ps, holdfast.connect(**ps.task(0)) as chief:
+            first = holdfast.jax.Trainer(jnp.ones(3), optimizer=SGD, steps=4, cluster=chief)
+            self.assertEqual(len(next(first.batches(60, 4))), 4)
+            with holdfast.connect(**ps.task(1)) as cluster:
+                other = holdfast.jax.Trainer(jnp.ones(3), optimizer=SGD, steps=4, cluster=cluster)
+                for arguments, text in (
+                    ((50, 4), "dataset length 50, the job has 60: "),
+                    ((60, 8), "batch size 8, the job has 4: "),
+                ):
+                    with self.assertRaises(holdfast.Refused) as caught:
+                        next(other.batches(*arguments))
+                    self.assertIn("/job:worker/task:1 has " + text, str(caught.exception))
+                    self.assertIn("with agree=False, batches() ", str(caught.exception))
+                self.assertEqual(len(next(other.batches(50, 8, agree=False))), 8)
+                self.assertEqual(len(next(other.batches(60, 4))), 4)
+
     def test_any_pytree(self):
         params = {
             "layers": [
