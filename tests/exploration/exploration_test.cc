@@ -306,6 +306,9 @@ std::vector<Case> Cases() {
        {{0, 0, 0, 1, 0}}},
       {"GivesOthers_V2", With(sim::Misdeed::kGivesOthers, GivenValues(1)),
        OneFault()},
+      {"BringsOtherFact_R12",
+       With(sim::Misdeed::kBringsOtherFact, Synchronous(1)),
+       {{1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}}},
   };
 }
 

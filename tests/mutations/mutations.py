@@ -341,6 +341,15 @@ MUTATIONS = [
                '  if (job_.declared.settled() && !Mutant("R11")) return absl::OkStatus();\n'
                "  job_.journal.Change("),
     ]),
+    Mutation("R12", "a worker may have another value of an agreed fact", [
+        Change(COORDINATOR + "coordinator.cc",
+               "  HOLDFAST_RETURN_IF_ERROR(\n"
+               "      CheckAgreed(task.ToString(), complete.agreed(), *job_.declared));",
+               '  if (!Mutant("R12")) {\n'
+               "    HOLDFAST_RETURN_IF_ERROR(\n"
+               "        CheckAgreed(task.ToString(), complete.agreed(), *job_.declared));\n"
+               "  }"),
+    ]),
     Mutation("J1", "lives of a finished job's coordinator hand out the same incarnations", [
         Change(COORDINATOR + "restore.cc",
                "  if (job_->finished_before) return StartGeneration();",

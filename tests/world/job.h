@@ -42,6 +42,8 @@ enum class Misdeed {
   kAcknowledgesAll,
   // Gives first values other than the declared ones, then the declared ones.
   kGivesOthers,
+  // Declares another value of an agreed fact than the job has, once it trains.
+  kBringsOtherFact,
 };
 
 struct Job {

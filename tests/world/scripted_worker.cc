@@ -133,6 +133,26 @@ void ScriptedWorker::AwaitPlacement() {
         for (const proto::Slice& slice : response.slices()) {
           by_ps_[slice.ps()].push_back(slice);
         }
+        if (world_->Misbehaves(index_, Misdeed::kBringsOtherFact)) {
+          return BringOtherFact();
+        }
+        OnPlaced();
+      });
+}
+
+void ScriptedWorker::BringOtherFact() {
+  world_->OnMisdeed();
+  proto::DeclareRequest request;
+  *request.mutable_sender() = me_;
+  *request.mutable_declaration() = job().Declared();
+  (*request.mutable_declaration()->mutable_agreed())["length"] = "50000";
+  Ask<proto::DeclareRequest>(
+      kCoordinator, request,
+      [this](const absl::StatusOr<proto::DeclareResponse>& response) {
+        if (!absl::IsAlreadyExists(response.status())) {
+          world_->Violate(absl::StrCat("another fact is not refused: ",
+                                       response.status().ToString()));
+        }
         OnPlaced();
       });
 }

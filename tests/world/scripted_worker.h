@@ -131,6 +131,7 @@ class ScriptedWorker : public WorkerProgram {
   void OnPhase(proto::JobPhase phase);
   void Begin();
   void AwaitPlacement();
+  void BringOtherFact();
   // Gives each ps the first values that it wants, one range at a time.
   void GiveAll();
   void Give(uint32_t ps, std::vector<TensorPiece> tensors);
