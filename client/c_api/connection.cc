@@ -291,7 +291,7 @@ Error Connection::AwaitVariables(absl::Time until) {
   Error error = Await<Nothing>(
       &entering_, until,
       [this](Cluster* cluster, Nothing*) { return Enter(cluster); }, &nothing);
-  if (error.kind == HOLDFAST_REFUSED) own_.Withdraw();  // as in Declare
+  if (error.kind == HOLDFAST_REFUSED) own_.GiveUp();
   return error;
 }
 

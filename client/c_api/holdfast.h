@@ -257,7 +257,9 @@ HOLDFAST_EXPORT int32_t holdfast_get_place(holdfast_cluster* cluster,
  *
  * The library repeats the declaration by itself in each new generation.
  * Errors: INVALID, naming the field, for a text that does not parse or breaks a
- * rule; REFUSED if something else was declared before. */
+ * rule; REFUSED if something else was declared before. A declaration that was
+ * refused, here or by holdfast_await_variables, may be corrected by another
+ * call. */
 HOLDFAST_EXPORT int32_t holdfast_declare(holdfast_cluster* cluster,
                                          const char* text,
                                          const float* const* first_values,

@@ -50,8 +50,10 @@ Error OwnDeclaration::Take(const std::string& text,
   absl::MutexLock lock(&mutex_);
   if (text_.has_value()) {
     if (*text_ == text) return Error();
-    return Error(HOLDFAST_REFUSED,
-                 "this worker has already declared something else");
+    if (!given_up_) {
+      return Error(HOLDFAST_REFUSED,
+                   "this worker has already declared something else");
+    }
   }
   absl::StatusOr<proto::Declaration> parsed = ParseDeclaration(text);
   if (!parsed.ok()) return Invalid(std::string(parsed.status().message()));
@@ -63,6 +65,7 @@ Error OwnDeclaration::Take(const std::string& text,
   facts_.swap(*declaration_.mutable_agreed());
   declaration_.clear_agreed();
   text_ = text;
+  given_up_ = false;
   return Error();
 }
 
@@ -70,6 +73,11 @@ void OwnDeclaration::Withdraw() {
   absl::MutexLock lock(&mutex_);
   text_.reset();
   facts_.clear();
+}
+
+void OwnDeclaration::GiveUp() {
+  absl::MutexLock lock(&mutex_);
+  given_up_ = true;
 }
 
 absl::Status OwnDeclaration::TakeFirstValues(

@@ -35,12 +35,16 @@ class OwnDeclaration {
   // Parses `text`, a Declaration as textproto, and copies the chief's first
   // values: one pointer for each variable, null if it has another initializer,
   // or no pointers at all. May be called again with the same text.
-  // Errors: REFUSED if another text was taken before; INVALID.
+  // Errors: REFUSED if another text was taken before, unless it was given up;
+  // INVALID.
   Error Take(const std::string& text,
              absl::Span<const float* const> first_values)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Forgets the declaration, so that another one may be taken.
   void Withdraw() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The job has another declaration: another one may be taken instead of this
+  // one, which stays until then, so that the worker does not train without one.
+  void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
   bool taken() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return text_.has_value();
@@ -74,6 +78,7 @@ class OwnDeclaration {
   mutable absl::Mutex mutex_;
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
   AgreedFacts facts_ ABSL_GUARDED_BY(mutex_);
+  bool given_up_ ABSL_GUARDED_BY(mutex_) = false;
   // Set when text_ is. Without facts.
   proto::Declaration declaration_;
   // Indexed by variable; empty if there are none.

@@ -234,7 +234,7 @@ absl::Status Coordinator::Resume(const TaskId& task,
   if (absl::Status status =
           CheckAgreed(task.ToString(), complete.agreed(), *job_.declared);
       !status.ok()) {
-    job_.declared.Refuse(status);
+    job_.declared.Refuse(task, status);
     return status;
   }
   const bool has_facts = HasFacts(job_.declared->agreed(), complete.agreed());
@@ -247,8 +247,9 @@ absl::Status Coordinator::Resume(const TaskId& task,
         Shorten(std::string(changes.status().message()), kMaxTextBytes),
         WaysOutOfChange(*job_.declared)));
     // The workers that wait for the declaration have the same job file. The job
-    // fails when the first of them leaves.
-    job_.declared.Refuse(why);
+    // fails when the first of them leaves with an error; a script's user may
+    // correct it.
+    job_.declared.Refuse(task, why);
     return why;
   }
   if (job_.declared.settled() && !has_facts) WriteDeclaration();

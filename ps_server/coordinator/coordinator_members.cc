@@ -113,6 +113,7 @@ void Coordinator::OnGone(const TaskId& task) {
   if (IsWorker(task)) job_.tickets.SetLive(task, false);
   if (IsEvaluator(task)) job_.evaluations.Release(task);
   if (job_.ended()) return;
+  job_.declared.OnGone(task);
   const bool left = job_.members.Find(task)->left();
   const std::string what =
       left ? absl::StrCat(NameOf(task), " left before the end")

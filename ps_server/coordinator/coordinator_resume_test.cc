@@ -169,6 +169,27 @@ TEST_F(CoordinatorResumeTest, WhatMayNotEndsTheStart_J3) {
   EXPECT_TRUE(Restoring());
 }
 
+TEST_F(CoordinatorResumeTest, AScriptMayCorrectWhatWasRefused_J3) {
+  for (const bool leaves : {false, true}) {
+    SCOPED_TRACE(leaves);
+    LeaveAtStep1(MakeDeclaration());
+    Join(Worker(0));
+    proto::Declaration wrong = MakeDeclaration();
+    wrong.set_seed(wrong.seed() + 1);
+    const absl::Status status = Declare(wrong).status();
+    EXPECT_TRUE(Fails(status, kExists, {"seed"}));
+    EXPECT_EQ(Ask(RegisterOf(Worker(1))).status(), status);
+    if (leaves) {
+      Leave(Worker(0));
+      Join(Worker(0));
+    }
+    EXPECT_TRUE(Declare(MakeDeclaration()).status().ok());
+    EXPECT_TRUE(Ask(RegisterOf(Worker(1))).status().ok());
+    EXPECT_TRUE(Restoring());
+    EXPECT_EQ(archive_->journal.declaration().seed(), wrong.seed() - 1);
+  }
+}
+
 TEST_F(CoordinatorResumeTest, AllComeWithTheSameFile_J2) {
   LeaveAtStep1();
   EXPECT_TRUE(JoinWith(Worker(0), "edited").ok());

@@ -231,6 +231,7 @@ absl::StatusOr<std::vector<std::string>> JobDeclaration::Resume(
   HOLDFAST_ASSIGN_OR_RETURN(auto resumed,
                             ResumeDeclaration(*declaration_, complete, at));
   HOLDFAST_RETURN_IF_ERROR(Set(resumed.declaration));
+  refusal_ = absl::OkStatus();
   if (other_file) job_file_ = *offered_;
   if (resumed.changes.empty() && !other_file) {
     Settle();

@@ -80,14 +80,22 @@ class JobDeclaration {
     standing_ = Standing::kSettled;
     offered_.reset();
   }
-  // Records why the job cannot continue with what a worker has declared since
-  // the start; refusal() is OK if it can.
-  void Refuse(const absl::Status& why) { refusal_ = why; }
+  // Records why the job cannot continue with what `task` has declared since the
+  // start; refusal() is OK if it can, also once `task` has declared something
+  // else or is gone.
+  void Refuse(const TaskId& task, const absl::Status& why) {
+    refusal_ = why;
+    refused_ = task;
+  }
   const absl::Status& refusal() const { return refusal_; }
   // [J4] Adds the facts that the job does not have. CheckAgreed must have
   // accepted them. Returns whether there were any. Errors: INVALID_ARGUMENT
   // when the declaration would be too large for a message.
   absl::StatusOr<bool> Agree(const AgreedFacts& facts);
+  // `task` has left, or is lost.
+  void OnGone(const TaskId& task) {
+    if (task == refused_) refusal_ = absl::OkStatus();
+  }
   // Whether `complete` may have been made from the same job file as the current
   // declaration. The two may still differ, because a worker of another version
   // may declare more fields of the same file, or fewer.
@@ -148,6 +156,7 @@ class JobDeclaration {
   std::vector<proto::Slice> slices_;
   Standing standing_ = Standing::kSettled;
   absl::Status refusal_;
+  TaskId refused_;
   // Whether the cluster has the declared number of workers.
   bool fits_cluster_ = true;
   std::optional<JobFile> job_file_;

@@ -64,6 +64,9 @@ def connect(
     SIGTERM raises ``SystemExit(138)``, so that the worker leaves properly, unless the script has a
     handler of its own.
 
+    A process has each place once: connecting again as the same task of the same cluster leaves
+    with the earlier connection, so that a cell of a notebook can be corrected and run again.
+
     Args:
         cluster: The ClusterSpec in TensorFlow's form, {"ps": ["host:port", ...], "worker":
             [...]}: a mapping, JSON, or the path of a file with JSON.
@@ -131,12 +134,39 @@ def connect(
     return connected
 
 
+def _place_of(settings: Mapping[str, str | bytes | None]) -> tuple[str, str] | None:
+    """The place in a cluster that the settings name: addresses of the ps, and the task.
+
+    None for a client, which has no place, and for settings that ``holdfast_connect`` will refuse.
+    """
+    names = ("ps_hosts", "cluster_spec", "job_name", "task_index")
+    given = [settings[name] for name in names]
+    try:
+        hosts, spec, job_name, index = [v if v is None else os.fsdecode(v) for v in given]
+        config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+        cluster = config
+        if spec is not None and spec.lstrip().startswith("{"):
+            cluster = json.loads(spec)
+        elif spec is not None:
+            with open(spec, encoding="utf-8") as file:
+                cluster = json.load(file)
+        ps = cluster.get("cluster", cluster)["ps"] if hosts is None else hosts.split(",")
+        if job_name is None:
+            job_name, index = config["task"]["type"], config["task"]["index"]
+        if job_name == "client" or index is None:
+            return None
+        return json.dumps(ps), f"{job_name}:{int(index)}"
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+        return None
+
+
 class Cluster:
     """A process's membership of a cluster, made by ``connect``.
 
     Leaving the ``with`` statement leaves the cluster. If the job is not done, this worker
     steps down, and another may take its place. An exception raised by the script's own
-    code ends the job, and every worker is told the reason.
+    code ends the job, and every worker is told the reason; at a prompt (Jupyter, IPython,
+    ``python -i``) only if it left a loop over batches.
 
     A cluster belongs to one process: it cannot be pickled, and after ``os.fork()`` all
     methods raise ``Error`` in the child. Only one thread at a time may call its methods.
@@ -154,6 +184,9 @@ class Cluster:
         handle = ctypes.c_void_p()
         # Why the cluster cannot be used; empty while it can be used.
         self._unusable = "the cluster was never connected"
+        self._place = _place_of(settings)
+        if self._place is not None:
+            _process.leave_place(self._place)
         _native.call(library.holdfast_connect, options, len(options), ctypes.byref(handle))
         assert handle.value is not None
         self._handle: int = handle.value
@@ -165,6 +198,8 @@ class Cluster:
         self.replicas = int(place.num_replicas)
         self.is_chief = bool(place.is_chief)
         self._evaluates = place.job == b"evaluator"
+        # At a prompt: the frames in which the body of a loop over batches runs.
+        self._loop_frames: list[types.FrameType] = []
         # None until they exist on every ps.
         self._variables: list[tuple[str, tuple[int, ...], bool]] | None = None
         self._tables: dict[str, _rows.Table] = {}
@@ -220,7 +255,8 @@ class Cluster:
         """Declares the job, and waits until its variables exist on every ps.
 
         Every worker must declare the same job. The chief's first values count; a job that
-        resumes from a checkpoint takes the checkpoint's values instead.
+        resumes from a checkpoint takes the checkpoint's values instead. A declaration that was
+        refused can be corrected, by another call.
 
         Args:
             variables: Variables by name: a ``Variable``, or a float32 array of any shape
@@ -376,7 +412,9 @@ class Cluster:
                     on_rollback(int(turn.step))
                 loop.told = turn.number
             if turn.done:
+                _process.loop_ended(self)
                 return
+            _process.hands_out(self)
             yield int(turn.batch)
             self._check()
             if loop.is_open():
@@ -802,17 +840,17 @@ class Cluster:
 
     def _end_with(self, value: BaseException | None) -> None:
         """Leaves because of ``value``, which ends the job if it is an error of the script."""
-        if value is None:
+        if value is None or (isinstance(value, SystemExit) and value.code in (None, 0)):
             self._end("", _LEAVE_MS)
-        elif self._evaluates or isinstance(
-            value, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)
-        ):
-            # The job already knows, or goes on without this worker. A worker that was refused
-            # because it belongs to another job must not end this one. The job does not wait for
-            # evaluators.
+        elif self._evaluates or not _process.ends_job(self, value):
+            # The job does not wait for evaluators.
             self._end("", _LEAVE_INTERRUPTED_MS)
         else:
             self._end(f"{self.task}: {type(value).__name__}: {value}", _LEAVE_MS)
+
+    def _step_down(self) -> None:
+        """Leaves for a newer connection of this process."""
+        self._end("", _LEAVE_MS)
 
     def _end(self, reason: str, timeout_ms: int) -> None:
         if self._unusable:
@@ -820,6 +858,7 @@ class Cluster:
         self._unusable = "the cluster was closed"
         # Its memory is freed when there is no view of it left.
         self._loop = None
+        self._loop_frames.clear()
         _process.open_clusters.discard(self)
         self._finalizer.detach()
         _process.leave(self._handle, reason, timeout_ms)

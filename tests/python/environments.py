@@ -14,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
 FRAMEWORKS = os.environ.get("HOLDFAST_FRAMEWORKS", "")
 MXNET = os.environ.get("HOLDFAST_MXNET", "")
+IPYTHON = os.environ.get("HOLDFAST_IPYTHON", "")
 TOOLS = os.environ.get("HOLDFAST_TOOLS", "")
 LIMIT = 300  # timeout of one command, in seconds
 
@@ -69,6 +70,11 @@ class Environment:
 @functools.lru_cache(maxsize=None)
 def with_frameworks():
     return Environment("/usr/bin/python3", beside=FRAMEWORKS)
+
+
+@functools.lru_cache(maxsize=None)
+def with_ipython():
+    return Environment("/usr/bin/python3", beside=IPYTHON)
 
 
 @functools.lru_cache(maxsize=None)

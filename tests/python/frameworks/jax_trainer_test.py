@@ -10,7 +10,9 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 import collections
 import dataclasses
 import functools
+import json
 import unittest
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +103,22 @@ class TrainerTest(unittest.TestCase):
         trainer = self.trainer(jnp.ones(3))
         self.assertEqual(trainer.names, ["params"])
         self.check_equal(trainer.params, jnp.ones(3))
+
+    def test_a_constructor_that_failed_is_called_again(self):
+        task = {"cluster": self.ps.spec, "task": {"type": "worker", "index": 0}}
+        params = {"w": jnp.ones(2)}
+        with mock.patch.dict(os.environ, TF_CONFIG=json.dumps(task)):
+            for wrong, error in (({"steps": 0}, holdfast.Refused), ({"no_such_option": 1}, TypeError)):
+                with self.assertRaises(error):
+                    holdfast.jax.Trainer(params, optimizer=SGD, **{"steps": 1, **wrong})
+            trainer = holdfast.jax.Trainer(params, optimizer=SGD, steps=1)
+        for _ in trainer.batches():
+            trainer.push(0.0, {"w": jnp.ones(2)}, examples=1)
+        self.assertEqual(trainer.params["w"].tolist(), [0, 0])
+        trainer.cluster.close()
+        self.ps.await_end()
+        with self.assertRaisesRegex(holdfast.Error, "connected as /job:worker/task:0 again"):
+            self.cluster.status()
 
     def test_names_of_two_leaves(self):
         with self.assertRaisesRegex(ValueError, "two leaves have the same name: a/b; names keep"):

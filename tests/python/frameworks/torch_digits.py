@@ -22,6 +22,7 @@ OPTIMIZERS = {
     # Products with this rate are exact, so results are the same with and without fused
     # multiply-add.
     "exact": (SGD, {"lr": 0.125}),
+    "exact momentum": (SGD, {"lr": 0.125, "momentum": 0.9}),
     "momentum": (SGD, {"lr": 0.05, "momentum": 0.9}),
     "nesterov": (SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
     "adam": (torch.optim.Adam, {"lr": 0.003, "betas": BETAS}),

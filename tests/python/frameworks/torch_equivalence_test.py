@@ -67,17 +67,20 @@ DDP = """
         "gloo", init_method="file://" + os.environ["MEETING"], rank=rank,
         world_size=torch_digits.WORKERS,
     )
-    model = torch_digits.make_model()
-    parallel = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch_digits.make_optimizer(model, os.environ["OPTIMIZER"])
-    gradients, states = [], []
-    for rows in torch.load(os.environ["ROWS"]):
-        optimizer.zero_grad()
-        torch_digits.loss_of(parallel, rows).backward()
-        optimizer.step()
-        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        states.append(torch_digits.state_of(model))
-    torch.save({"gradients": gradients, "states": states}, os.environ["RESULT"])
+    results = {}
+    for name, rows_of_steps in torch.load(os.environ["ROWS"]).items():
+        model = torch_digits.make_model()
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch_digits.make_optimizer(model, name)
+        gradients, states = [], []
+        for rows in rows_of_steps:
+            optimizer.zero_grad()
+            torch_digits.loss_of(parallel, rows).backward()
+            optimizer.step()
+            gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+            states.append(torch_digits.state_of(model))
+        results[name] = {"gradients": gradients, "states": states}
+    torch.save(results, os.environ["RESULT"])
     # PyTorch aborts at its end once in 30 runs ("terminate called without an active exception").
     torch.distributed.barrier()
     os._exit(0)
@@ -212,19 +215,29 @@ class WeightsTest(unittest.TestCase):
 
 
 class DistributedDataParallelTest(unittest.TestCase):
-    def test_same_bits(self):
-        """A step of "exact" is w - g / 8, and its bits are determined by the gradient's."""
-        workers = trained_by_workers("exact", 10)
+    """The mean of two gradients of equal weight has DDP's bits, and a step has torch's if no product
+    in it is rounded: torch multiplies and adds with one rounding (FMA), a ps with two.
+    """
+
+    STEPS = 10
+    EXACT = ("exact", "exact momentum")
+    ROUNDED = "momentum"
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        names = (*cls.EXACT, cls.ROUNDED)
+        cls.workers = {name: trained_by_workers(name, cls.STEPS) for name in names}
         with tempfile.TemporaryDirectory() as folder:
             ranks = []
-            for rank, worker in enumerate(workers):
-                torch.save(worker["rows"], f"{folder}/rows{rank}.pt")
+            for rank in range(WORKERS):
+                rows = {name: results[rank]["rows"] for name, results in cls.workers.items()}
+                torch.save(rows, f"{folder}/rows{rank}.pt")
                 environment = {
                     "RANK": str(rank),
                     "MEETING": f"{folder}/meeting",
                     "ROWS": f"{folder}/rows{rank}.pt",
                     "RESULT": f"{folder}/{rank}.pt",
-                    "OPTIMIZER": "exact",
                     "PYTHONPATH": f"{FOLDER}:{os.environ['PYTHONPATH']}",
                     "GLOO_SOCKET_IFNAME": "lo",
                 }
@@ -235,16 +248,45 @@ class DistributedDataParallelTest(unittest.TestCase):
                     )
                 )
             for rank in ranks:
-                self.assertEqual(rank.wait(200), 0)
-            parallel = [torch.load(f"{folder}/{rank}.pt") for rank in range(WORKERS)]
+                if rank.wait(200) != 0:
+                    raise AssertionError("a rank of DDP has failed")
+            cls.parallel = [torch.load(f"{folder}/{rank}.pt") for rank in range(WORKERS)]
+
+    def check_first_gradient(self, name):
+        """From equal values both have the same mean, and a ps makes the step that is declared."""
+        optimizer = make_optimizer(make_model(), name)
+        rate = torch.tensor(optimizer.param_groups[0]["lr"])  # float32
         before = state_of(make_model())
-        for step, state in enumerate(workers[0]["states"]):
-            for name, value in state.items():
-                for result in parallel:
-                    gradient = result["gradients"][step][name]
-                    self.assertTrue(torch.equal(value, before[name] - gradient / 8), name)
-                    self.assertTrue(torch.equal(value, result["states"][step][name]), name)
-            before = state
+        for variable, value in self.workers[name][0]["states"][0].items():
+            for result in self.parallel:
+                gradient = result[name]["gradients"][0][variable]
+                self.assertTrue(torch.equal(value, before[variable] - rate * gradient), variable)
+
+    def test_same_bits(self):
+        """All of their rates are a power of two."""
+        for name in self.EXACT:
+            self.check_first_gradient(name)
+            for step, state in enumerate(self.workers[name][0]["states"]):
+                for variable, value in state.items():
+                    for result in self.parallel:
+                        equal = torch.equal(value, result[name]["states"][step][variable])
+                        self.assertTrue(equal, (name, step, variable))
+
+    def test_other_rates(self):
+        name = self.ROUNDED
+        self.check_first_gradient(name)
+        states = self.workers[name][0]["states"]
+        for result in self.parallel:
+            steps = result[name]["states"]
+            for variable, value in states[0].items():
+                # What the second rounding changes: half a unit in the last place of the product,
+                # which is smaller than the value, and as much of the value.
+                unit = torch.finfo(torch.float32).eps * float(value.abs().max())
+                far = float((value - steps[0][variable]).abs().max())
+                self.assertLessEqual(far, unit, variable)
+            for variable, far in difference(states[-1], steps[-1]).items():
+                print(f"{name}: {variable} {far:.2g} after {self.STEPS} steps")
+                self.assertLessEqual(far, 1e-6, variable)
 
 
 if __name__ == "__main__":
