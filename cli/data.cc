@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +19,7 @@
 #include "cli/inspect_libsvm.h"
 #include "cli/inspect_tfrecord.h"
 #include "cli/table.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/csv_profile.h"
 #include "common/data/idx.h"
@@ -134,14 +134,14 @@ std::string ValuesOf(const CsvColumnProfile& column) {
   }
   std::sort(counts.begin(), counts.end());
   const size_t told = std::min(counts.size(), kValuesTold);
-  return absl::StrCat(
-      counts.size(), ": ",
-      absl::StrJoin(counts.begin(), counts.begin() + told, ", ",
-                    [](std::string* out, const auto& count) {
-                      absl::StrAppend(out, absl::Utf8SafeCEscape(count.second),
-                                      " (", -count.first, ")");
-                    }),
-      told < counts.size() ? ", ..." : "");
+  return absl::StrCat(counts.size(), ": ",
+                      absl::StrJoin(counts.begin(), counts.begin() + told, ", ",
+                                    [](std::string* out, const auto& count) {
+                                      absl::StrAppend(out,
+                                                      EscapedText(count.second),
+                                                      " (", -count.first, ")");
+                                    }),
+                      told < counts.size() ? ", ..." : "");
 }
 
 absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
@@ -184,7 +184,7 @@ absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
   };
   for (const CsvColumnProfile& column : profile.columns) {
     const bool is_number = column.is_number();
-    table.Add({absl::Utf8SafeCEscape(column.name), absl::StrCat(column.missing),
+    table.Add({EscapedText(column.name), absl::StrCat(column.missing),
                is_number ? number(column.min) : "",
                is_number ? number(column.max) : "",
                is_number ? number(column.mean) : "",

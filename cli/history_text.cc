@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "common/base/printable_text.h"
 #include "common/job/evaluation_figures.h"
 
 namespace holdfast {

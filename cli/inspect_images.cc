@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/table.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/file_mapping.h"
 #include "common/data/image_decoder.h"
@@ -87,7 +87,7 @@ absl::Status InspectImages(const std::string& folder) {
       least_width = std::min(least_width, header->width);
     }
     const int64_t failed = static_cast<int64_t>(each.files.size()) - read;
-    table.Add({absl::Utf8SafeCEscape(each.name), absl::StrCat(read),
+    table.Add({EscapedText(each.name), absl::StrCat(read),
                failed > 0 ? absl::StrCat(failed) : "", Text(sizes, kSizesTold),
                Text(formats, kSizesTold)});
   }
@@ -105,9 +105,9 @@ absl::Status InspectImages(const std::string& folder) {
     for (const std::string& each : broken) std::cout << each << "\n";
   }
   std::cout << "\n# A schema to start from.\nimages {\n  folder: \""
-            << absl::Utf8SafeCEscape(folder) << "\"\n";
+            << EscapedText(folder) << "\"\n";
   for (const ImageClass& each : *classes) {
-    std::cout << "  classes: \"" << absl::Utf8SafeCEscape(each.name) << "\"\n";
+    std::cout << "  classes: \"" << EscapedText(each.name) << "\"\n";
   }
   std::cout << "  picture { height: " << least_height
             << " width: " << least_width << (one_size ? "" : " resize: CROP")

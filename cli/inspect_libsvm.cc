@@ -7,11 +7,11 @@
 #include <limits>
 #include <map>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/file_bytes.h"
 #include "common/data/find_files.h"
@@ -53,7 +53,7 @@ absl::Status AddLine(absl::string_view text, Findings* findings) {
   }
   if (result == LibsvmLine::Result::kFault) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", absl::Utf8SafeCEscape(line.part()),
+        absl::StrCat("\"", EscapedText(line.part()),
                      "\" is not a feature, \"index:value\""));
   }
   ++findings->examples;
@@ -91,17 +91,16 @@ void Tell(const std::vector<std::string>& files, const Findings& findings) {
   std::cout << "labels: "
             << absl::StrJoin(labels.begin(), labels.begin() + told, ", ",
                              [](std::string* out, const auto& label) {
-                               absl::StrAppend(
-                                   out,
-                                   label.second.empty()
-                                       ? "none"
-                                       : absl::Utf8SafeCEscape(label.second),
-                                   " (", -label.first, ")");
+                               absl::StrAppend(out,
+                                               label.second.empty()
+                                                   ? "none"
+                                                   : EscapedText(label.second),
+                                               " (", -label.first, ")");
                              })
             << (told < labels.size() || findings.many_labels ? ", ..." : "")
             << "\n\n# A schema to start from.\nlibsvm {\n";
   for (const std::string& file : files) {
-    std::cout << "  files: \"" << absl::Utf8SafeCEscape(file) << "\"\n";
+    std::cout << "  files: \"" << EscapedText(file) << "\"\n";
   }
   if (findings.many_labels) std::cout << "  targets: true\n";
   std::cout << "}\n";

@@ -10,12 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "cli/table.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/find_files.h"
 #include "common/data/image_decoder.h"
@@ -160,7 +160,7 @@ void TellOf(const Profiles& profiles, int64_t records) {
                {"images"}});
   for (const auto& [name, profile] : profiles) {
     const bool has_numbers = profile.numbers > 0;
-    table.Add({absl::Utf8SafeCEscape(name), std::string(KindName(profile)),
+    table.Add({EscapedText(name), std::string(KindName(profile)),
                absl::StrCat(records - profile.records),
                profile.records > 0 ? profile.values.Text() : "",
                profile.kind == TfFeature::kBytes ? profile.sizes.Text() : "",
@@ -235,12 +235,11 @@ void SuggestSchema(const std::vector<std::string>& files,
           : Input::kRaw;
   std::cout << "tfrecord {\n";
   for (const std::string& file : files) {
-    std::cout << "  files: \"" << absl::Utf8SafeCEscape(file) << "\"\n";
+    std::cout << "  files: \"" << EscapedText(file) << "\"\n";
   }
   bool has_array = false;
   for (const auto& [name, profile] : profiles) {
-    const std::string quoted =
-        absl::StrCat("\"", absl::Utf8SafeCEscape(name), "\"");
+    const std::string quoted = absl::StrCat("\"", EscapedText(name), "\"");
     const std::string begin = absl::StrCat("  features { name: ", quoted, " ");
     if (name == answer) {
       const std::string size =
@@ -336,7 +335,7 @@ absl::Status InspectTfRecord(const std::vector<std::string>& files,
     std::cout << ". It has no label or target: name the feature to be learned\n"
                  "# with --label or --target";
   } else if (!chosen) {
-    std::cout << "; \"" << absl::Utf8SafeCEscape(learned)
+    std::cout << "; \"" << EscapedText(learned)
               << "\" is assumed to be the label, unless --label or\n"
                  "# --target names another feature";
   }

@@ -18,6 +18,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "common/base/printable_text.h"
 #include "common/job/evaluation_figures.h"
 #include "common/job/job_phase.h"
 #include "common/job/task_id.h"

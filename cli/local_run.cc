@@ -26,6 +26,7 @@
 #include "cli/local_workers.h"
 #include "cli/log_follower.h"
 #include "cli/loopback_cluster.h"
+#include "cli/printable_output.h"
 #include "cli/progress.h"
 #include "cli/restarts.h"
 #include "cli/run_directory.h"
@@ -317,7 +318,8 @@ class LocalRun {
   void ShowProgress() {
     if (auto status = status_.Take()) {
       last_status_ = *std::move(status);
-      std::cout << progress_.Update(last_status_, SteadyNow()) << std::flush;
+      std::cout << Verbatim{progress_.Update(last_status_, SteadyNow())}
+                << std::flush;
       if (drain_until_ < absl::InfiniteFuture() &&
           !IsOrderlyEnd(last_status_.state().phase())) {
         ++unfinished_;
@@ -327,14 +329,14 @@ class LocalRun {
 
   void ShowOutput() {
     if (!output_.has_value()) return;
-    std::cout << progress_.Between(output_->NewLines()) << std::flush;
+    std::cout << Verbatim{progress_.Between(output_->NewLines())} << std::flush;
   }
 
   // Called before the last output of the run.
   void FinishOutput() {
     ShowOutput();
     std::cout << progress_.Finish();
-    if (output_.has_value()) std::cout << output_->Rest();
+    if (output_.has_value()) std::cout << Verbatim{output_->Rest()};
     std::cout << std::flush;
   }
 

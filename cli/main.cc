@@ -15,12 +15,14 @@
 #include "cli/evaluate.h"
 #include "cli/flag_set.h"
 #include "cli/local.h"
+#include "cli/printable_output.h"
 #include "cli/set.h"
 #include "cli/status.h"
 #include "cli/stop.h"
 #include "cli/top.h"
 #include "cli/trace.h"
 #include "common/process/daemon.h"
+#include "common/process/text_log.h"
 #include "common/process/version.h"
 #include "common/rpc/grpc_log.h"
 #include "glog/logging.h"
@@ -76,10 +78,11 @@ void PrintUsage(std::ostream& out) {
 }
 
 int Main(int argc, char** argv) {
-  FLAGS_logtostderr = true;
+  MakeOutputPrintable();
   // Applies to the libraries; commands print their own messages.
   FLAGS_minloglevel = google::GLOG_WARNING;
   google::InitGoogleLogging(argv[0]);
+  StartTextLog();
   LimitGrpcLog();
 
   const std::vector<std::string> args(argv + (argc > 0), argv + argc);

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/units.h"
+#include "common/base/printable_text.h"
 
 namespace holdfast {
 namespace {
@@ -72,7 +74,7 @@ std::string ProgressDisplay::Update(const proto::GetStatusResponse& status,
   }
 
   if (options_.terminal) {
-    std::string line = Line(status).substr(0, std::max(options_.width - 1, 1));
+    std::string line = CutText(Line(status), std::max(options_.width - 1, 1));
     if (line == shown_ && before.empty()) return "";
     shown_ = std::move(line);
     return absl::StrCat(kRewrite, before, shown_);
@@ -93,7 +95,7 @@ std::string ProgressDisplay::Recovery(const proto::GetStatusResponse& status) {
   if (status.generation() <= last_generation_) return "";
   last_generation_ = status.generation();
   if (status.recovered().empty()) return "";
-  return absl::StrCat("recovers: ", status.recovered(), "\n");
+  return absl::StrCat("recovers: ", PrintableText(status.recovered()), "\n");
 }
 
 std::string ProgressDisplay::Warnings(const proto::GetStatusResponse& status) {
@@ -198,7 +200,7 @@ std::string ProgressDisplay::Line(
   } else if (!status.waiting_for().empty()) {
     parts.push_back(absl::StrCat("waiting for ", status.waiting_for()));
   }
-  return absl::StrJoin(parts, "  ");
+  return PrintableText(absl::StrJoin(parts, "  "));
 }
 
 }  // namespace holdfast

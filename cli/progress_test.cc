@@ -163,8 +163,8 @@ TEST(ProgressTest, RewritesOneLineOnATerminal) {
   // Nothing has changed.
   EXPECT_EQ(progress.Update(Training(0), kStart), "");
   // Cut one column before the edge, where terminals wrap.
-  EXPECT_EQ(progress.Update(Training(30), kStart), "\r\033[Kstep 30/3000 1%");
-  EXPECT_EQ(progress.Update(Training(300), kStart), "\r\033[Kstep 300/3000 1");
+  EXPECT_EQ(progress.Update(Training(30), kStart), "\r\033[Kstep 30/3000 1>");
+  EXPECT_EQ(progress.Update(Training(300), kStart), "\r\033[Kstep 300/3000 >");
   EXPECT_EQ(progress.Finish(), "\n");
   EXPECT_EQ(progress.Finish(), "");
 }

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/history_text.h"
 #include "cli/job_view.h"
+#include "cli/printable_output.h"
 #include "cli/terminal.h"
 #include "client/cluster.h"
 #include "common/base/clock.h"
@@ -168,7 +169,7 @@ absl::Status Status(const StatusFlags& flags) {
   }
   const bool styled = isatty(STDOUT_FILENO);
   for (const ViewLine& line : StatusView(status, last, absl::LocalTimeZone())) {
-    std::cout << (styled ? StyledText(line) : line.text) << "\n";
+    std::cout << Verbatim{styled ? StyledText(line) : line.text} << "\n";
   }
   std::cout << std::flush;
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/units.h"
+#include "common/base/printable_text.h"
 
 namespace holdfast {
 namespace {
@@ -30,7 +31,7 @@ std::vector<std::string> Table::Lines() const {
     if (std::none_of(rows_.begin(), rows_.end(), is_known)) continue;
     std::vector<std::string> cells = {columns_[column].title};
     for (const std::vector<std::string>& row : rows_) {
-      cells.push_back(is_known(row) ? row[column] : kUnknown);
+      cells.push_back(is_known(row) ? PrintableText(row[column]) : kUnknown);
     }
     size_t width = columns_[column].least_width;
     for (const std::string& cell : cells) {

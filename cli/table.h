@@ -21,8 +21,8 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // Adds a row. `cells` must be printable, one per column; an empty cell stands
-  // for an unknown value.
+  // Adds a row. `cells`: one per column; an empty cell stands for an unknown
+  // value.
   void Add(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
   }

@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "cli/units.h"
+#include "common/base/printable_text.h"
 
 namespace holdfast {
 namespace {
@@ -45,9 +46,10 @@ void WriteAll(absl::string_view bytes) {
 }  // namespace
 
 std::string StyledText(const ViewLine& line) {
+  const std::string text = PrintableText(line.text);
   const std::string style = StyleOf(line.emphasis);
-  if (style.empty() || line.text.empty()) return line.text;
-  return absl::StrCat(style, line.text, kPlain);
+  if (style.empty() || text.empty()) return text;
+  return absl::StrCat(style, text, kPlain);
 }
 
 std::string DrawScreen(absl::Span<const ViewLine> lines, TerminalSize size) {

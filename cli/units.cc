@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/base/utf8.h"
+#include "common/base/printable_text.h"
 
 namespace holdfast {
 namespace {
@@ -50,27 +50,6 @@ std::string RateText(double per_second) {
 
 std::string TaskText(const proto::TaskId& task) {
   return PrintableText(absl::StrCat(task.job(), ":", task.index()));
-}
-
-std::string PrintableText(absl::string_view text) {
-  std::string printable;
-  while (!text.empty()) {
-    const size_t length = Utf8CharacterBytes(text);
-    const uint8_t first = text[0];
-    // The C1 control characters are U+0080 to U+009F.
-    const bool is_control =
-        length == 0 || first < 0x20 || first == 0x7f ||
-        (first == 0xc2 && static_cast<uint8_t>(text[1]) < 0xa0);
-    if (first == '\n' || first == '\t') {
-      printable += ' ';
-    } else if (is_control) {
-      printable += '?';
-    } else {
-      printable.append(text.data(), length);
-    }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return printable;
 }
 
 size_t TextWidth(absl::string_view text) {

@@ -26,12 +26,6 @@ std::string RateText(double per_second);
 // "worker:1".
 std::string TaskText(const proto::TaskId& task);
 
-// `text` with everything replaced that a terminal would not show as one
-// character: control characters and bytes that are not UTF-8 become '?', line
-// breaks and tabs become spaces. Must be applied to all text from a cluster
-// before it is shown.
-std::string PrintableText(absl::string_view text);
-
 // The number of terminal columns that printable `text` takes, which is its
 // number of characters.
 size_t TextWidth(absl::string_view text);

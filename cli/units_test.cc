@@ -44,17 +44,6 @@ TEST(UnitsTest, Tasks) {
   EXPECT_EQ(TaskText(task), "worker:1");
 }
 
-TEST(PrintableTextTest, HasNothingThatATerminalObeys) {
-  EXPECT_EQ(PrintableText("plain \xc3\xa9"), "plain \xc3\xa9");
-  EXPECT_EQ(PrintableText("a\nb\tc"), "a b c");
-  EXPECT_EQ(PrintableText("\033[2J\a\x7f"), "?[2J??");
-  // The control sequence introducer as a single character, U+009B.
-  EXPECT_EQ(PrintableText("\xc2\x9b"
-                          "2J"),
-            "?2J");
-  EXPECT_EQ(PrintableText("\xff\xfe"), "??");
-}
-
 TEST(CutTextTest, CountsCharacters) {
   EXPECT_EQ(TextWidth("\xc3\xa9t\xc3\xa9"), 3u);
   EXPECT_EQ(CutText("\xc3\xa9t\xc3\xa9", 3), "\xc3\xa9t\xc3\xa9");

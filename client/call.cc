@@ -53,6 +53,7 @@ void Call::StartAttempt() {
 
 void Call::OnAnswer(absl::Status status) {
   bool unexplained;
+  bool refused;
   {
     absl::MutexLock lock(&context_->mutex);
     operation = nullptr;
@@ -66,6 +67,7 @@ void Call::OnAnswer(absl::Status status) {
       }
     }
     if (group_->cancelled) return Finish();
+    refused = IsRefused(status);
     if (!IsTransient(status)) {
       in_vain_ = 0;
     } else if (++in_vain_; !IsPsGone()) {
@@ -83,11 +85,13 @@ void Call::OnAnswer(absl::Status status) {
   }
   Next next = Next::kAgain;
   if (!unexplained) {
-    next = status.ok()
-               ? Tell(status)
-               : Tell(absl::Status(status.code(),
-                                   absl::StrCat(context_->ps_names[ps], ": ",
-                                                status.message())));
+    if (!status.ok()) {
+      status = absl::Status(
+          status.code(),
+          absl::StrCat(context_->ps_names[ps], ": ", status.message()));
+    }
+    if (refused && context_->on_refused) context_->on_refused(status);
+    next = Tell(status);
   } else if (context_->on_unexplained) {
     context_->on_unexplained();
   }
@@ -111,6 +115,14 @@ bool Call::IsUnexplained(const absl::Status& error) const {
   return rpc_.request_has_sender &&
          (absl::IsAborted(error) ||
           (rpc_.asks_coordinator && absl::IsNotFound(error)));
+}
+
+// Other errors pass, are explained by news of the job, or are part of a
+// protocol: no room for one more push, a tensor that cannot be lent, a version
+// that is no longer held.
+bool Call::IsRefused(const absl::Status& error) const {
+  return rpc_.moves_job &&
+         (absl::IsInvalidArgument(error) || absl::IsFailedPrecondition(error));
 }
 
 bool Call::IsPsGone() const {

@@ -96,6 +96,9 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
   void OnAnswer(absl::Status status) ABSL_LOCKS_EXCLUDED(context_->mutex);
   // Whether only news of the job can explain the error.
   bool IsUnexplained(const absl::Status& error) const;
+  // Whether `error` is a refusal that no repetition can cure, without which the
+  // job cannot go on.
+  bool IsRefused(const absl::Status& error) const;
   // Whether the job is done and the ps no longer answers.
   bool IsPsGone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);

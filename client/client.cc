@@ -17,12 +17,14 @@ namespace holdfast::client {
 
 Client::Client(Options options, Transport* transport)
     : member_(options.task.job != kClientJob && !options.only_reads),
+      trains_(member_ && options.task.job != kEvaluatorJob),
       part_bytes_(options.part_bytes),
       min_lent_bytes_(options.min_lent_bytes),
       context_(std::make_shared<Context>(
           Context::Options{
               options.timing, options.task, std::move(options.ps_names),
-              std::move(options.on_waiting), [this] { LookForNews(); }},
+              std::move(options.on_waiting), [this] { LookForNews(); },
+              [this](const absl::Status& why) { OnRefused(why); }},
           transport)),
       news_calls_(context_),
       linking_(context_) {}
@@ -361,6 +363,31 @@ Client::StartSetLearningRate(const proto::SetLearningRateRequest& request) {
       context_, rpc::kSetLearningRate, request,
       Asked::Options{nullptr, ByCoordinator("the answer to SetLearningRate"),
                      nullptr, /*regardless=*/true});
+}
+
+void Client::OnRefused(const absl::Status& why) {
+  if (!trains_) return;
+  uint64_t generation;
+  {
+    absl::MutexLock lock(&context_->mutex);
+    if (context_->IsOver(nullptr) || IsEnd(context_->state().phase()) ||
+        std::exchange(refused_, true)) {
+      return;
+    }
+    generation = context_->sender().generation();
+  }
+  proto::LeaveRequest request;
+  request.set_error(std::string(why.message()));
+  news_calls_.Start(
+      rpc::kLeave, 0, std::move(request),
+      [this, generation](const absl::StatusOr<proto::LeaveResponse>& left) {
+        // A coordinator that waits for nobody may end before the session hears.
+        absl::MutexLock lock(&context_->mutex);
+        if (left.ok()) {
+          context_->Note(generation, &left->state(), std::nullopt);
+        }
+        return Next::kDone;
+      });
 }
 
 void Client::LookForNews() {

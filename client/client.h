@@ -146,9 +146,15 @@ class Client {
   // For a client without a session whose call was refused: asks what has become
   // of the job, and passes the answer to the context.
   void LookForNews() ABSL_LOCKS_EXCLUDED(context_->mutex);
+  // For a worker, one of whose calls a shard has refused with `why`: ends the
+  // job for all, by leaving it with this error. The worker's program may take
+  // its time, or take no notice; the others would wait for it.
+  void OnRefused(const absl::Status& why) ABSL_LOCKS_EXCLUDED(context_->mutex);
 
   // Whether the caller registers with the coordinator as a task.
   const bool member_;
+  // Whether the job waits for the caller's work.
+  const bool trains_;
   const int64_t part_bytes_;
   const uint64_t min_lent_bytes_;
   const std::shared_ptr<Context> context_;
@@ -161,6 +167,8 @@ class Client {
 
   // Whether a call of LookForNews is in progress.
   bool looking_ ABSL_GUARDED_BY(context_->mutex) = false;
+  // Whether OnRefused has been called.
+  bool refused_ ABSL_GUARDED_BY(context_->mutex) = false;
   CallGroup news_calls_;
   Linking linking_;
 };

@@ -352,5 +352,46 @@ TEST_F(ClientMachineTest, APinIsOfOneVersionToo) {
   EXPECT_THAT(transport_.names(), ElementsAre("Unpin", "Unpin"));
 }
 
+// Whatever its program does about it: the others would wait for this worker.
+TEST_F(ClientMachineTest, ARefusalOfAShardEndsTheJob) {
+  MakeClient(2, false);
+  auto push = client_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  transport_.Take(rpc::kPush, 0).Answer(proto::PushResponse());
+  const absl::Status full =
+      absl::FailedPreconditionError("table \"t\" is full");
+  const std::string named = PsNames(2)[1] + ": table \"t\" is full";
+  transport_.Take(rpc::kPush, 1).Answer(full);
+  EXPECT_EQ(push->AwaitHeld(kNow), absl::FailedPreconditionError(named));
+  ASSERT_THAT(transport_.names(), ElementsAre("Leave"));
+  auto leave = transport_.Take(rpc::kLeave);
+  EXPECT_EQ(leave.request.error(), named);
+  EXPECT_EQ(leave.request.sender().task().index(), 1);
+  proto::LeaveResponse left;
+  left.mutable_state()->set_phase(proto::FAILED);
+  left.mutable_state()->set_reason("worker 1: table \"t\" is full");
+  leave.Answer(left);
+  EXPECT_EQ(client_->StartPush(GlobalStep(0))->AwaitHeld(kNow),
+            absl::AbortedError("worker 1: table \"t\" is full"));
+}
+
+TEST_F(ClientMachineTest, WhatARepetitionMayCureDoesNotEndTheJob) {
+  MakeClient(1, false);
+  for (const absl::Status& passing :
+       {absl::UnavailableError("busy"), absl::ResourceExhaustedError("no room"),
+        absl::AbortedError("generation 1 is over")}) {
+    auto push = client_->StartPush(GlobalStep(0));
+    AddAll(push.get());
+    ASSERT_EQ(push->Contribute({1, 8}), absl::OkStatus());
+    transport_.Take(rpc::kPushPull).Answer(passing);
+    EXPECT_FALSE(transport_.Has(rpc::kLeave)) << passing;
+  }
+  // The job is done, and does not need this worker.
+  Hear(2, proto::DONE);
+  auto pull = client_->StartPull(GlobalStep(8), &values_);
+  transport_.Take(rpc::kPull).Answer(absl::FailedPreconditionError("no"));
+  EXPECT_FALSE(transport_.Has(rpc::kLeave));
+}
+
 }  // namespace
 }  // namespace holdfast::client

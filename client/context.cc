@@ -14,6 +14,7 @@ Context::Context(Options options, Transport* transport)
       ps_names(std::move(options.ps_names)),
       on_waiting(std::move(options.on_waiting)),
       on_unexplained(std::move(options.on_unexplained)),
+      on_refused(std::move(options.on_refused)),
       transport(*transport),
       mutex(transport->mutex()) {
   sender_.mutable_task()->set_job(options.task.job);

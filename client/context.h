@@ -38,6 +38,10 @@ class Context {
     // Called without locks when a peer has refused a call for a reason that
     // only news of the job can explain. May be empty.
     std::function<void()> on_unexplained;
+    // Called without locks when a shard has refused for good what the job
+    // cannot go on without (Rpc::moves_job), with the error that the caller
+    // gets next. May be empty.
+    std::function<void(const absl::Status&)> on_refused;
   };
 
   // `transport` must outlive this object.
@@ -47,6 +51,7 @@ class Context {
   const std::vector<std::string> ps_names;
   const std::function<void(const std::string&)> on_waiting;
   const std::function<void()> on_unexplained;
+  const std::function<void(const absl::Status&)> on_refused;
   Transport& transport;
   // The transport's mutex.
   absl::Mutex& mutex;

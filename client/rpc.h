@@ -52,6 +52,9 @@ struct Rpc {
   // Whether the call reaches the coordinator, directly or through a shard: then
   // NOT_FOUND is the coordinator's "no such session".
   bool asks_coordinator;
+  // Whether a step or a push may hang on the answer of a shard: if a shard
+  // refuses it to a worker for good, the job cannot go on.
+  bool moves_job;
   bool request_has_sender;
   int request_tensors_field;
   int response_tensors_field;
@@ -69,18 +72,21 @@ struct HasSender<WithTensors<Message>> : HasSender<Message> {};
 template <typename Request, typename Response>
 struct RpcOf : Rpc {
   constexpr RpcOf(const char* path, ChannelKind channel,
-                  absl::Duration Timing::*patience, bool asks_coordinator)
+                  absl::Duration Timing::*patience, bool asks_coordinator,
+                  bool moves_job = false)
       : Rpc{path,
             channel,
             patience,
             asks_coordinator,
+            moves_job,
             HasSender<Request>::value,
             TensorsField<Request>::kNumber,
             TensorsField<Response>::kNumber} {}
 };
 
 // The calls of proto/coordinator.proto and proto/shard.proto that a client
-// makes, except for those of its session.
+// makes, except for those of its session. The session leaves at the end; a
+// client that leaves says that a shard has refused its work.
 namespace rpc {
 
 inline constexpr RpcOf<proto::DeclareRequest, proto::DeclareResponse> kDeclare(
@@ -103,6 +109,9 @@ inline constexpr RpcOf<proto::NextEvaluationRequest,
                        proto::NextEvaluationResponse>
     kNextEvaluation("/holdfast.proto.Coordinator/NextEvaluation",
                     ChannelKind::kControl, &Timing::attempt, true);
+inline constexpr RpcOf<proto::LeaveRequest, proto::LeaveResponse> kLeave(
+    "/holdfast.proto.Coordinator/Leave", ChannelKind::kControl,
+    &Timing::attempt, true);
 inline constexpr RpcOf<proto::GetStatusRequest, proto::GetStatusResponse>
     kGetStatus("/holdfast.proto.Coordinator/GetStatus", ChannelKind::kControl,
                &Timing::attempt, true);
@@ -132,17 +141,17 @@ inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>
           &Timing::tensors_attempt, false);
 inline constexpr RpcOf<WithTensors<proto::PushRequest>, proto::PushResponse>
     kPush("/holdfast.proto.Shard/Push", ChannelKind::kTensors,
-          &Timing::tensors_attempt, false);
+          &Timing::tensors_attempt, false, true);
 inline constexpr RpcOf<WithTensors<proto::PushPullRequest>,
                        WithTensors<proto::PushPullResponse>>
     kPushPull("/holdfast.proto.Shard/PushPull", ChannelKind::kTensors,
-              &Timing::tensors_attempt, true);
+              &Timing::tensors_attempt, true, true);
 inline constexpr RpcOf<proto::ApplyRequest, proto::ApplyResponse> kApply(
     "/holdfast.proto.Shard/Apply", ChannelKind::kControl, &Timing::attempt,
-    false);
+    false, true);
 inline constexpr RpcOf<proto::PullRequest, WithTensors<proto::PullResponse>>
     kPull("/holdfast.proto.Shard/Pull", ChannelKind::kTensors,
-          &Timing::tensors_attempt, false);
+          &Timing::tensors_attempt, false, true);
 inline constexpr RpcOf<proto::PinRequest, proto::PinResponse> kPin(
     "/holdfast.proto.Shard/Pin", ChannelKind::kControl, &Timing::attempt,
     false);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "client/failure.h"
+#include "common/base/printable_text.h"
 #include "common/process/exit_code.h"
 
 struct holdfast_error {
@@ -143,6 +144,8 @@ int32_t Report(Error result, holdfast_error** error) {
   if (error != nullptr) {
     *error = nullptr;
     if (!result.ok()) {
+      // Most callers print it.
+      result.message = PrintableLines(result.message);
       std::string task = TaskIn(result.message);
       *error = new holdfast_error{std::move(result), std::move(task)};
     }

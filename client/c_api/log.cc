@@ -8,13 +8,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/c_api/holdfast.h"
+#include "common/base/printable_text.h"
+#include "common/process/text_log.h"
 #include "common/rpc/grpc_log.h"
 #include "glog/logging.h"
 
 namespace holdfast::c_api {
 namespace {
 
-// Passes lines to the caller's sink.
+// Passes lines to the caller's sink; without one, to standard error.
 class Sink final : public google::LogSink {
  public:
   void Set(holdfast_log_sink sink, void* context) {
@@ -24,12 +26,14 @@ class Sink final : public google::LogSink {
   }
 
   using google::LogSink::send;
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* message,
+  void send(google::LogSeverity severity, const char*, const char* file,
+            int number, const google::LogMessageTime& time, const char* message,
             size_t length) override {
     absl::MutexLock lock(&mutex_);
-    if (sink_ == nullptr) return;
-    const std::string line(message, length);
+    if (sink_ == nullptr) {
+      return WriteLogLine(severity, file, number, time, {message, length});
+    }
+    const std::string line = PrintableLines({message, length});
     sink_(context_, std::min<int32_t>(severity, HOLDFAST_LOG_ERROR),
           line.c_str());
   }
@@ -46,9 +50,6 @@ Sink& TheSink() {
 }
 
 void Set(int32_t least, holdfast_log_sink sink, void* context) {
-  // No files; to standard error unless there is a sink.
-  FLAGS_logtostderr = sink == nullptr;
-  FLAGS_stderrthreshold = google::GLOG_FATAL;
   FLAGS_minloglevel =
       std::clamp<int32_t>(least, HOLDFAST_LOG_INFO, HOLDFAST_LOG_NONE);
   TheSink().Set(sink, context);
@@ -59,16 +60,13 @@ void Set(int32_t least, holdfast_log_sink sink, void* context) {
 void BeginLog() {
   static std::once_flag once;
   std::call_once(once, [] {
-    for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
-      google::SetLogDestination(severity, "");
-    }
     Set(HOLDFAST_LOG_WARNING, nullptr, nullptr);
     // Another part of the process may use the same glog, and have initialized
     // it first.
     if (!google::IsGoogleLoggingInitialized()) {
       google::InitGoogleLogging("holdfast");
     }
-    google::AddLogSink(&TheSink());
+    LogOnlyTo(&TheSink());
     LimitGrpcLog();
   });
 }

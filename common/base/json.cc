@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_format.h"
+#include "common/base/printable_text.h"
 #include "common/base/utf8.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/json_util.h"
@@ -13,6 +14,18 @@ namespace holdfast {
 namespace {
 
 constexpr char kReplacement[] = "\\ufffd";
+
+void AppendEscape(uint32_t code_unit, std::string* json) {
+  absl::StrAppendFormat(json, "\\u%04x", code_unit);
+}
+
+// UTF-16 code units, of which a character beyond U+FFFF takes two.
+void AppendEscaped(uint32_t character, std::string* json) {
+  if (character < 0x10000) return AppendEscape(character, json);
+  const uint32_t beyond = character - 0x10000;
+  AppendEscape(0xd800 + (beyond >> 10), json);
+  AppendEscape(0xdc00 + (beyond & 0x3ff), json);
+}
 
 }  // namespace
 
@@ -44,8 +57,8 @@ std::string JsonString(absl::string_view text) {
       json += "\\n";
     } else if (c == '\t') {
       json += "\\t";
-    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
-      absl::StrAppendFormat(&json, "\\u%04x", static_cast<unsigned>(c));
+    } else if (PrintableCharacterBytes(text) == 0) {
+      AppendEscaped(Utf8CodePoint(text.substr(0, length)), &json);
     } else {
       json.append(text.data(), length);
     }

@@ -27,4 +27,15 @@ size_t Utf8CharacterBytes(absl::string_view text) {
                                                                             : 0;
 }
 
+uint32_t Utf8CodePoint(absl::string_view character) {
+  // The first byte of a character of n > 1 bytes has n ones, and a zero.
+  const uint8_t first = character[0];
+  if (character.size() == 1) return first;
+  uint32_t point = first & (0x7f >> character.size());
+  for (const char tail : character.substr(1)) {
+    point = point << 6 | (static_cast<uint8_t>(tail) & 0x3f);
+  }
+  return point;
+}
+
 }  // namespace holdfast

@@ -15,6 +15,13 @@ TEST(Utf8CharacterBytesTest, Table) {
   EXPECT_EQ(Utf8CharacterBytes("\xf4\x8f\xbf\xbf"), 4u);
 }
 
+TEST(Utf8CodePointTest, Table) {
+  EXPECT_EQ(Utf8CodePoint("a"), 0x61u);
+  EXPECT_EQ(Utf8CodePoint("\xc3\xa9"), 0xe9u);
+  EXPECT_EQ(Utf8CodePoint("\xe2\x82\xac"), 0x20acu);
+  EXPECT_EQ(Utf8CodePoint("\xf0\x9f\x90\xa2"), 0x1f422u);
+}
+
 TEST(Utf8CharacterBytesTest, NoneOfWhatIsNotUtf8) {
   // A lone continuation byte, lead bytes without them, overlong forms of '/', a
   // surrogate, and a code point above U+10FFFF.

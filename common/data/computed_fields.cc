@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/data/csv_reader.h"
@@ -117,9 +118,9 @@ bool IsUtf8(absl::string_view text) {
 absl::Status Check(const Found& found, absl::string_view what,
                    absl::string_view name) {
   const auto error = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot compute ", what, " \"", absl::Utf8SafeCEscape(name),
-        "\" of the training set: ", why));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot compute ", what, " \"", EscapedText(name),
+                     "\" of the training set: ", why));
   };
   if (found.moments.count() == 0 && found.values.empty()) {
     return error("it has no values");

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/csv_reader.h"
 #include "common/data/find_files.h"
@@ -48,7 +48,7 @@ void AddCell(absl::string_view text, CsvColumnProfile* column) {
 }
 
 std::string Quote(absl::string_view text) {
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");
+  return absl::StrCat("\"", EscapedText(text), "\"");
 }
 
 // The number with at most six digits, which suffice for a schema.

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/portable_math.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/id_hash.h"
 #include "common/data/parse_number.h"
@@ -52,7 +52,7 @@ bool Matches(absl::string_view pattern, absl::string_view name) {
 std::string Quote(absl::string_view text) {
   constexpr size_t kTold = 60;
   const bool is_long = text.size() > kTold;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kTold)),
+  return absl::StrCat("\"", EscapedText(text.substr(0, kTold)),
                       is_long ? "..." : "", "\"");
 }
 

@@ -8,8 +8,8 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/data/find_files.h"
 #include "common/data/id_hash.h"
@@ -23,7 +23,7 @@ constexpr int64_t kTellBytes = 4 << 20;
 constexpr size_t kMaxLineTold = 60;
 
 std::string Quote(absl::string_view text) {
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kMaxLineTold)),
+  return absl::StrCat("\"", EscapedText(text.substr(0, kMaxLineTold)),
                       text.size() > kMaxLineTold ? "..." : "", "\"");
 }
 

@@ -8,8 +8,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/tensor/norm.h"
 #include "common/tensor/shape.h"
@@ -21,7 +21,7 @@ using FeatureKind = proto::TfRecordFeature::KindCase;
 
 std::string Quote(absl::string_view text) {
   constexpr size_t kTold = 60;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kTold)),
+  return absl::StrCat("\"", EscapedText(text.substr(0, kTold)),
                       text.size() > kTold ? "..." : "", "\"");
 }
 

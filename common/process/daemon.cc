@@ -20,8 +20,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/printable_text.h"
 #include "common/process/flags.h"
 #include "common/process/json_log.h"
+#include "common/process/text_log.h"
 #include "common/process/version.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/https.h"
@@ -174,14 +176,17 @@ std::optional<int> BeginDaemon(int argc, char** argv,
   }
   const sigset_t set = StopSet();
   PCHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
-  FLAGS_logtostderr = true;
   google::InitGoogleLogging(ProgramName()->c_str());
   LimitGrpcLog();
 
   const absl::StatusOr<CommandLine> line =
       ParseFlags(std::vector<std::string>(argv + (argc > 0), argv + argc));
   const std::string log_format = absl::GetFlag(FLAGS_log_format);
-  if (log_format == kJsonLogFormat) StartJsonLog();
+  if (log_format == kJsonLogFormat) {
+    StartJsonLog();
+  } else {
+    StartTextLog();
+  }
   if (!line.ok()) return UsageError(line.status());
   if (line->help) {
     std::cout << *ProgramName() << ": " << description << "\n"
@@ -211,7 +216,8 @@ int UsageError(const absl::Status& status) {
   if (absl::GetFlag(FLAGS_log_format) == kJsonLogFormat) {
     LOG(ERROR) << status.message();
   } else {
-    std::cerr << *ProgramName() << ": " << status.message() << std::endl;
+    std::cerr << *ProgramName() << ": " << PrintableLines(status.message())
+              << std::endl;
   }
   return kExitUsage;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
 #include "common/process/log_event.h"
+#include "common/process/text_log.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -26,15 +27,6 @@ struct Facts {
 Facts& TheFacts() {
   static auto* const facts = new Facts;
   return *facts;
-}
-
-void Write(absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-    // Errors of the log are ignored.
-    if (written <= 0) return;
-    text.remove_prefix(written);
-  }
 }
 
 class JsonSink : public google::LogSink {
@@ -57,22 +49,13 @@ class JsonSink : public google::LogSink {
     json.thread = syscall(SYS_gettid);
     json.message = absl::string_view(message, message_len);
     json.event = EventBeingLogged();
-    Write(FormatJsonLogLine(json));
+    WriteToStderr(FormatJsonLogLine(json));
   }
 };
 
 }  // namespace
 
-void StartJsonLog() {
-  static auto* const sink = new JsonSink;
-  google::AddLogSink(sink);
-  // Disables glog's own lines on standard error, and its files.
-  FLAGS_logtostderr = false;
-  FLAGS_stderrthreshold = google::NUM_SEVERITIES;
-  for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
-    google::SetLogDestination(severity, "");
-  }
-}
+void StartJsonLog() { LogOnlyTo(new JsonSink); }
 
 void SetLogTask(const TaskId& task) {
   TheFacts().task.store(new std::string(task.ToString()),

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/nonce.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_phase.h"
 #include "common/process/json_log.h"
@@ -64,6 +65,11 @@ std::string CauseOf(const Diagnosis& diagnosis, const absl::Status& status) {
 // `attempt`.
 absl::Duration ParkFor(absl::Duration attempt) {
   return std::clamp(attempt / 2, absl::ZeroDuration(), kMaxRegisterPark);
+}
+
+// A digest may be any text, even one that a message cannot contain.
+std::string DigestText(const std::string& digest) {
+  return PrintableText(digest) == digest ? digest : EscapedText(digest);
 }
 
 }  // namespace
@@ -240,9 +246,9 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
   request.set_nonce(options_.nonce);
   request.set_protocol_version(kProtocolVersion);
   request.set_address(options_.address);
-  request.set_process(ProcessName());
+  request.set_process(PrintableText(ProcessName()));
   request.set_job_digest(options_.job_digest);
-  request.set_data_digest(options_.data_digest);
+  request.set_data_digest(DigestText(options_.data_digest));
   request.set_num_ps(options_.num_ps);
   request.set_num_workers(options_.num_workers);
   request.set_memory_limit_bytes(options_.memory_limit_bytes);
@@ -460,7 +466,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
 
   proto::LeaveRequest request;
   *request.mutable_sender() = sender();
-  request.set_error(error);
+  request.set_error(PrintableLines(error));
   Backoff backoff;
   absl::InsecureBitGen random;
   for (bool repeated = false;; repeated = true) {

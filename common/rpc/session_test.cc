@@ -663,6 +663,22 @@ TEST_F(SessionTest, ClosesOnce) {
   EXPECT_EQ(requests[1].sender().incarnation(), 7);
 }
 
+// A message with text that is not UTF-8 would not arrive.
+TEST_F(SessionTest, SaysWhyItLeavesWhateverTheTextIs) {
+  Session::Options options = Options();
+  options.data_digest = "\xff";
+  auto session = Session::Open(std::move(options));
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_THAT(coordinator_.do_register.requests(), SizeIs(1));
+  EXPECT_EQ(coordinator_.do_register.requests()[0].data_digest(), "\\377");
+  EXPECT_TRUE((*session)
+                  ->Close("caf\xe9.csv: damaged\n\033[m",
+                          SteadyNow() + absl::Seconds(20))
+                  .ok());
+  ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
+  EXPECT_EQ(coordinator_.leave.requests()[0].error(), "caf?.csv: damaged\n?[m");
+}
+
 // The coordinator received an earlier attempt, whose answer was lost.
 TEST_F(SessionTest, NotKnownAnyMoreIsLeftWhenItWasSaidBefore) {
   coordinator_.leave.Do([](int call, const auto&, auto*) {

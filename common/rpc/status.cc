@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable_text.h"
 
 namespace holdfast {
 namespace {
@@ -26,7 +27,7 @@ std::string Shorten(absl::string_view message) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      Shorten(status.message()));
+                      Shorten(PrintableLines(status.message())));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
@@ -35,7 +36,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   const bool known = code > 0 && code <= grpc::StatusCode::UNAUTHENTICATED;
   return absl::Status(
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      status.error_message());
+      PrintableLines(status.error_message()));
 }
 
 }  // namespace holdfast

@@ -11,6 +11,9 @@ namespace holdfast {
 // Convert between the statuses of Abseil and of gRPC, whose codes are the same
 // numbers. No other code does. Pure functions, safe from any thread.
 
+// Both make messages printable, but keep their lines: a peer may send any
+// bytes, and the text may become part of another message, which must be UTF-8.
+//
 // A message of more than kMaxStatusMessage bytes is truncated, because gRPC
 // sends it as a header, and a header that is too long fails the whole call.
 inline constexpr size_t kMaxStatusMessage = 4096;

@@ -37,6 +37,15 @@ TEST(StatusTest, ALongMessageIsCut) {
   EXPECT_EQ(sent.error_message().substr(kMaxStatusMessage - 4), "x...");
 }
 
+TEST(StatusTest, MessagesArePrintable) {
+  const std::string message = "caf\xe9 \033]0;title\a\nline 2";
+  const std::string printable = "caf? ?]0;title?\nline 2";
+  EXPECT_EQ(ToGrpcStatus(absl::InternalError(message)).error_message(),
+            printable);
+  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::INTERNAL, message}),
+            absl::InternalError(printable));
+}
+
 TEST(StatusTest, ACharacterIsNotCut) {
   // Characters of two bytes each, so that the limit falls inside one of them at
   // one of the two offsets.

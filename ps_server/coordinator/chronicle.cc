@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/base/printable_text.h"
 #include "ps_server/coordinator/job_declaration.h"
 
 namespace holdfast {
@@ -45,7 +46,7 @@ void Chronicle::Tell(proto::Event::Kind kind, const std::string& text,
   }
   event.set_generation(now.generation.value());
   event.set_step(now.step);
-  event.set_text(Shorten(text, kMostTextBytes));
+  event.set_text(Shorten(PrintableText(text), kMostTextBytes));
   events_.Add(std::move(event));
 }
 

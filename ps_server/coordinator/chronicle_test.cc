@@ -73,6 +73,13 @@ TEST_F(ChronicleTest, AnEventIsOfItsMoment) {
   EXPECT_EQ(event.text(), "a worker is lost");
 }
 
+TEST_F(ChronicleTest, TheTextOfAnEventIsPrintable) {
+  chronicle_.Tell(proto::Event::CHECKPOINT_FAILED,
+                  "caf\xe9: cannot write\033]0;title\a", std::nullopt);
+  EXPECT_EQ(chronicle_.events().events()[0].text(),
+            "caf?: cannot write?]0;title?");
+}
+
 TEST_F(ChronicleTest, AStepMakesAPoint) {
   chronicle_.OnTraining();
   Train(1, 0.5);

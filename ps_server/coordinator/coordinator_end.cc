@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable_text.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
 
@@ -149,7 +150,8 @@ void Coordinator::FailNow(const std::string& reason) {
   if (job_.ended()) return;
   if (job_.created) job_.chronicle.Close();
   job_.state.set_phase(proto::FAILED);
-  job_.state.set_reason(Shorten(reason, kMaxReasonBytes));
+  // A worker's last error may have any lines.
+  job_.state.set_reason(Shorten(PrintableText(reason), kMaxReasonBytes));
   job_.Tell(proto::Event::FAILED, absl::StrCat("the job has failed: ", reason));
   auto contributions = job_.step.parked()->TakeAll();
   for (const auto& parked : contributions) {

@@ -36,6 +36,9 @@ TEST_F(CoordinatorTest, WhereNobodyIsWaitedForWhoLeavesEndsTheJob) {
        "/job:worker/task:1 (host-of-worker1:77) left before the end"},
       {"a ps", Ps(1), "was told to stop",
        "/job:ps/task:1 (host-of-ps1:77) left before the end: was told to stop"},
+      {"with lines, and what terminals obey", Worker(1), "two\nlines\a\xe9",
+       "/job:worker/task:1 (host-of-worker1:77) left before the end: two "
+       "lines??"},
       {"with a long error", Ps(1), std::string(1 << 20, 'x'),
        "/job:ps/task:1 (host-of-ps1:77) left before the end: " +
            std::string(4000 - 53, 'x') + "..."},

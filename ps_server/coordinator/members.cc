@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/rpc_limits.h"
 #include "glog/logging.h"
@@ -289,7 +290,7 @@ void Members::Admit(const TaskId& task, const proto::RegisterRequest& request) {
   Member session;
   session.incarnation = last;
   session.nonce = request.nonce();
-  session.process = request.process();
+  session.process = PrintableText(request.process());
   session.renewed_at = clock_->Now();
   session.expires = session.renewed_at + options_.lease;
   sessions_[task] = session;

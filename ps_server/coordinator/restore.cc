@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable_text.h"
 #include "common/base/status_macros.h"
 #include "common/tensor/row_bucket.h"
 #include "glog/logging.h"
@@ -27,7 +28,7 @@ void Restore::BeginGeneration(const std::string& why) {
   if (job_->ended() || beginning_) return;
   beginning_ = true;
   not_before_ = absl::InfinitePast();
-  recovered_ = why;
+  recovered_ = PrintableText(why);
   generation_begun_ = job_->clock->Now();
   job_->state.set_phase(proto::STARTING);
   job_->created = false;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable_text.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/request.h"
 
@@ -375,7 +376,7 @@ proto::CheckpointResponse Save::Answer(uint64_t step,
   *response.mutable_state() = job_->state;
   response.set_step(step);
   response.set_durable_step(durable_step_);
-  response.set_error(error);
+  response.set_error(PrintableText(error));
   return response;
 }
 
@@ -392,7 +393,7 @@ void Save::AnswerDue() { AnswerThese(parked_.TakeDue(job_->clock->Now())); }
 
 void Save::AddTo(proto::GetStatusResponse* status) const {
   status->set_durable_step(durable_step_);
-  status->set_checkpoint_error(trouble().text);
+  status->set_checkpoint_error(PrintableText(trouble().text));
   tally_.AddTo(job_->clock->Now(), status->mutable_checkpoints());
   watch_.AddTo(status);
 }

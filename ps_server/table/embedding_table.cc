@@ -517,7 +517,8 @@ absl::Status EmbeddingTable::CheckRoom(int64_t more_rows,
       "table \"", declared_.name(), "\" is full: it has ", rows(), " rows in ",
       bytes(), " bytes, and ", more_rows, " more of ", per_row,
       " bytes do not fit in its ", max_bytes_ - others_bytes,
-      ": give the ps more memory, or declare max_rows or expire_after_steps"));
+      ": give the ps more memory (--memory_limit), or declare max_rows or "
+      "expire_after_steps"));
 }
 
 void EmbeddingTable::ApplyStep(const RowSum& sum,

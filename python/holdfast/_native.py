@@ -234,11 +234,25 @@ class RolledBackMeanwhile(errors.Error):
     """The result of a wait belongs to a state from which the job has been rolled back."""
 
 
+def text_bytes(text: str) -> bytes:
+    """Any text as the library takes it: UTF-8, up to a NUL.
+
+    Surrogates, such as those in the name of a file that is not UTF-8, become escapes, because an
+    error has to reach the others whatever its text contains.
+    """
+    return text.replace("\0", r"\x00").encode(errors="backslashreplace")
+
+
+def path_bytes(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> bytes:
+    """The name of a file, which may be any bytes, as the library takes it."""
+    return os.fsencode(path)
+
+
 def take_text(text: ctypes.c_void_p) -> str:
     """Converts a char* that the library has allocated, and frees it."""
     assert text.value is not None
     try:
-        return ctypes.string_at(text.value).decode()
+        return ctypes.string_at(text.value).decode(errors="replace")
     finally:
         library.holdfast_text_free(text)
 
@@ -253,7 +267,7 @@ def exception(error: ctypes.c_void_p) -> Exception:
         kind = library.holdfast_error_kind(error)
         message = _message_of(error)
         exit_code = library.holdfast_error_exit_code(error)
-        task = library.holdfast_error_task(error).decode()
+        task = library.holdfast_error_task(error).decode(errors="replace")
     finally:
         library.holdfast_error_free(error)
     classes: dict[int, type[errors.Error]] = {
@@ -318,12 +332,13 @@ def checksums(pointers: Any, bytes: Any, count: int) -> Any:
     return sums
 
 
-def options(settings: Mapping[str, str | None]) -> Any:
+def options(settings: Mapping[str, str | bytes | None]) -> Any:
     """An array of holdfast_option with the settings that are not None."""
     given = [(name, value) for name, value in settings.items() if value is not None]
     array = (Option * len(given))()
     for option, (name, value) in zip(array, given, strict=True):
-        option.name, option.value = name.encode(), value.encode()
+        option.name = name.encode()
+        option.value = value if isinstance(value, bytes) else text_bytes(value)
     return array
 
 

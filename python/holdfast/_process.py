@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import _native
 from holdfast._native import SLICE_MS, library
-from holdfast.errors import Error
+from holdfast.errors import Error, Refused
 
 if TYPE_CHECKING:
     from holdfast.cluster import Cluster
@@ -51,9 +51,10 @@ def leave(handle: int, reason: str, timeout_ms: int) -> None:
     """
     deadline = time.monotonic() + timeout_ms / 1000
     error = ctypes.c_void_p()
+    told = _native.text_bytes(reason)
     try:
         while True:
-            kind = library.holdfast_leave(handle, reason.encode(), SLICE_MS, ctypes.byref(error))
+            kind = library.holdfast_leave(handle, told, SLICE_MS, ctypes.byref(error))
             library.holdfast_error_free(error)
             if kind != _native.TIMED_OUT or time.monotonic() > deadline:
                 break
@@ -99,9 +100,14 @@ def loop_ended(cluster: Cluster) -> None:
 
 def ends_job(cluster: Cluster, error: BaseException) -> bool:
     """Whether an exception that nobody has caught ends the job for all workers."""
-    if isinstance(error, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)):
-        # The job already knows, or goes on without this worker. A worker that was refused because
-        # it belongs to another job must not end this one.
+    if isinstance(error, Refused):
+        # A worker that was refused because it belongs to another job, or differs from the others,
+        # must not end this one; what else is refused later is an argument.
+        ends = cluster._variables is not None and not error._differs
+    else:
+        # The job already knows, or goes on without this worker.
+        ends = not isinstance(error, (Error, KeyboardInterrupt, SystemExit, GeneratorExit))
+    if not ends:
         return False
     return not at_prompt or _left_loop(cluster, error)
 

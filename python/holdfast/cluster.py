@@ -38,6 +38,14 @@ _UNREADABLE_SECONDS = 1.0
 _log = logging.getLogger("holdfast")
 
 
+def _text_of(error: BaseException) -> str:
+    """Its text; the error has to be told even if its own class cannot say what it is."""
+    try:
+        return str(error)
+    except Exception as unreadable:
+        return f"(its text cannot be read: {type(unreadable).__name__})"
+
+
 def connect(
     cluster: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
@@ -109,20 +117,20 @@ def connect(
     if same_host_dir is None:
         same_host_dir = os.environ.get("HOLDFAST_SAME_HOST_DIR")
     settings = {
-        "cluster_spec": None if cluster is None else os.fspath(cluster),
+        "cluster_spec": None if cluster is None else _native.path_bytes(cluster),
         "job_name": job_name,
         "task_index": None if task_index is None else str(task_index),
         "ps_hosts": ps_hosts,
         "worker_hosts": worker_hosts,
         "chief_hosts": chief_hosts,
-        "tls_dir": None if not tls_dir else os.fspath(tls_dir),
+        "tls_dir": None if not tls_dir else _native.path_bytes(tls_dir),
         "insecure": "true" if insecure else None,
         "connect_timeout": None if connect_timeout is None else repr(float(connect_timeout)),
         "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
         "same_host": same_host,
-        "same_host_dir": None if not same_host_dir else os.fspath(same_host_dir),
+        "same_host_dir": None if not same_host_dir else _native.path_bytes(same_host_dir),
         "data_digest": data_digest,
-        "trace": None if trace is None else os.fspath(trace),
+        "trace": None if trace is None else _native.path_bytes(trace),
     }
     _process.end_as_daemons_do()
     connected = Cluster(settings)
@@ -179,7 +187,7 @@ class Cluster:
         is_chief: Whether it is replica 0.
     """
 
-    def __init__(self, settings: Mapping[str, str | None]) -> None:
+    def __init__(self, settings: Mapping[str, str | bytes | None]) -> None:
         options = _native.options(settings)
         handle = ctypes.c_void_p()
         # Why the cluster cannot be used; empty while it can be used.
@@ -368,7 +376,11 @@ class Cluster:
         """
         self._check()
         options = _native.options(job.facts_of(facts))
-        _native.wait(library.holdfast_agree, self._handle, options, len(options), SLICE_MS)
+        try:
+            _native.wait(library.holdfast_agree, self._handle, options, len(options), SLICE_MS)
+        except Refused as error:
+            error._differs = True
+            raise
 
     def batches(
         self, *, on_rollback: Callable[[int], object] | None = None, strict: bool = False
@@ -770,7 +782,8 @@ class Cluster:
     ) -> None:
         metrics = (_native.Metric * len(figures))()
         for metric, (name, value) in zip(metrics, figures.items(), strict=True):
-            metric.name, metric.value = name.encode(), _arguments.number(name, value)
+            metric.name = _native.text_bytes(name)
+            metric.value = _arguments.number(name, value)
         _native.wait(
             library.holdfast_report_metrics,
             self._handle,
@@ -846,7 +859,7 @@ class Cluster:
             # The job does not wait for evaluators.
             self._end("", _LEAVE_INTERRUPTED_MS)
         else:
-            self._end(f"{self.task}: {type(value).__name__}: {value}", _LEAVE_MS)
+            self._end(f"{self.task}: {type(value).__name__}: {_text_of(value)}", _LEAVE_MS)
 
     def _step_down(self) -> None:
         """Leaves for a newer connection of this process."""

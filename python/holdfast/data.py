@@ -72,6 +72,11 @@ def batch_indices(
     return indices
 
 
+def _name_bytes(name: str) -> bytes:
+    # A name that is no name of a variable, because it is not UTF-8, has a digest all the same.
+    return name.encode(errors="surrogatepass")
+
+
 def digest(values: Mapping[str, Float32Array]) -> str:
     """Digest of variables: equal digests mean equal variables, bit for bit.
 
@@ -89,11 +94,11 @@ def digest(values: Mapping[str, Float32Array]) -> str:
         TypeError: An array is not float32.
     """
     sha256 = hashlib.sha256()
-    for name in sorted(values, key=str.encode):
+    for name in sorted(values, key=_name_bytes):
         value = np.asarray(values[name])
         if value.dtype != np.float32:
             raise TypeError(f'"{name}" has dtype {value.dtype}, not float32')
         shape = ",".join(map(str, value.shape))
-        sha256.update(f"{name}\0[{shape}]\0".encode())
+        sha256.update(_name_bytes(f"{name}\0[{shape}]\0"))
         sha256.update(np.ascontiguousarray(value).astype("<f4", copy=False).tobytes())
     return sha256.hexdigest()

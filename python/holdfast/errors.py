@@ -79,6 +79,14 @@ class Refused(Error):
     """The cluster refuses this worker's arguments, place or declaration."""
 
     exit_code = 2
+    # Whether this worker differs from the others, which train without it.
+    _differs = False
+
+    def _adding(self, way_out: str) -> Refused:
+        """The same error, with another way out."""
+        error = Refused(f"{self}; {way_out}", exit_code=self.exit_code, task=self.task)
+        error._differs = self._differs
+        return error
 
     @property
     def what(self) -> str:

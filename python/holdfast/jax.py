@@ -262,11 +262,7 @@ class Trainer:
         try:
             self.cluster.agree(facts)
         except holdfast.Refused as error:
-            raise holdfast.Refused(
-                f"{error}; with agree=False, batches() compares nothing",
-                exit_code=error.exit_code,
-                task=error.task,
-            ) from None
+            raise error._adding("with agree=False, batches() compares nothing") from None
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.

@@ -338,6 +338,41 @@ class ExitTest(unittest.TestCase):
             self.assertIn("/job:worker/task:0: ValueError: no such label", other.output)
             ps.await_end(1)
 
+    def test_the_others_are_told_whatever_the_text_is(self):
+        raises = (
+            # The name of a file that is not UTF-8, and what a terminal would obey.
+            (
+                r"OSError('caf\udce9.csv: \x1b]0;title\x07 is damaged\0')",
+                r"caf\udce9.csv: ?]0;title?",
+            ),
+            ("type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})()", "ZeroDivisionError"),
+        )
+        for error, told in raises:
+            with self.subTest(error), LocalCluster(1, 2) as ps:
+                file = os.path.join(ps.folder, "go")
+                bad = ps.run(WAITING.format(steps=3, then=until(file) + "; raise " + error), 0)
+                other = ps.run(WAITING.format(steps=3, then=""), 1)
+                other.await_output("batch 1")
+                touch(file)
+                self.assertEqual(bad.wait(), 1)
+                self.assertEqual(other.wait(), 1)
+                self.assertIn(told, other.output.splitlines()[-1])
+                ps.await_end(1)
+                with open(ps.folder + "/ps-0-1.log", encoding="utf-8") as log:
+                    self.assertNotIn("\x1b", log.read())
+
+    def test_wrong_arguments_end_the_job(self):
+        with LocalCluster(1, 2) as ps:
+            file = os.path.join(ps.folder, "go")
+            wrong = "cluster.push([np.ones(1, np.float32)] * 2, loss=0.0, examples=1)"
+            bad = ps.run(WAITING.format(steps=3, then=until(file) + "; " + wrong), 0)
+            other = ps.run(WAITING.format(steps=3, then=""), 1)
+            other.await_output("batch 1")
+            touch(file)
+            self.assertNotEqual(bad.wait(), 0)
+            self.assertEqual(other.wait(), 1)
+            self.assertIn("/job:worker/task:0: ", other.output.splitlines()[-1])
+
     def test_without_a_with_statement(self):
         text = """
             import holdfast, numpy as np

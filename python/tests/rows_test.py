@@ -64,6 +64,60 @@ SCRIPT = """
 """
 
 
+# Pushes new rows until its table is full. Worker 0 takes no notice of errors, and does not end.
+FULL_SCRIPT = """
+    import time
+    import numpy as np
+    import holdfast
+    ROWS = 4096
+    with holdfast.connect() as cluster:
+        cluster.declare(
+            {{"w": holdfast.Variable(1)}},
+            optimizer=holdfast.Sgd(learning_rate=1.0),
+            steps=10**6,
+            tables={{"t": holdfast.EmbeddingTable(
+                64, holdfast.Constant(value=0.0), max_rows_per_push=ROWS)}},
+        )
+        try:
+            for batch in cluster.batches():
+                if cluster.replica == 0:
+                    ids = np.arange(batch * ROWS, (batch + 1) * ROWS, dtype=np.uint64)
+                    cluster.add_rows("t", ids, np.ones((ROWS, 64), np.float32))
+                cluster.push([np.ones(1, np.float32)], loss=0.0, examples=1)
+        except holdfast.Error as error:
+            print("told", error, flush=True)
+            if {swallows} and cluster.replica == 0:
+                time.sleep(3600)
+            raise
+"""
+
+
+class FullTest(unittest.TestCase):
+    def test_a_table_that_is_full_ends_the_job_at_once(self):
+        for swallows in (False, True):
+            with (
+                self.subTest(swallows=swallows),
+                LocalCluster(2, 2, flags=("--memory_limit=32MiB",)) as ps,
+            ):
+                refused = ps.run(FULL_SCRIPT.format(swallows=swallows), 0)
+                other = ps.run(FULL_SCRIPT.format(swallows=swallows), 1)
+                self.assertEqual(other.wait(), 1, other.output)
+                self.assertIn("holdfast.JobFailed: ", other.output)
+                for told in (
+                    "/job:worker/task:0",
+                    "/job:ps/task:",
+                    'table "t" is full',
+                    "--memory_limit",
+                    "max_rows",
+                ):
+                    self.assertIn(told, other.output.splitlines()[-1])
+                ps.await_end(1)
+                refused.await_output("told ")
+                self.assertIn('table "t" is full', refused.output)
+                if not swallows:
+                    self.assertIn(refused.wait(), (1, 2))
+
+
 class RowsTest(unittest.TestCase):
     def setUp(self):
         self.ps = LocalCluster(2)

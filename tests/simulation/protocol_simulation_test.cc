@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/protocol/push_id.h"
@@ -257,6 +259,51 @@ INSTANTIATE_TEST_SUITE_P(
         Early(Lending({1, 3, 2, 5, {50, 200}})),
     }),
     [](const auto& info) { return Name(info.param); });
+
+// A worker whose push has no room in a table, and whose program takes no notice
+// of the error, ends the job at once, whatever becomes of messages.
+TEST(FullTableSimulationTest, TheJobFailsWhenAPushIsRefused) {
+  Scenario scenario = WithRows(Lending({2, 2, 2, 4, {50, 100}}));
+  sim::Job job = MakeJob(scenario);
+  job.fails_with = "is full";
+  const auto simulate = [&](uint64_t seed, absl::Duration* took) {
+    RandomScheduler::Options options;
+    options.seed = seed;
+    options.faults = scenario.faults;
+    options.keeps_ps = true;
+    Simulation simulation(job, options, {/*mishaps=*/0}, scenario.m,
+                          scenario.m);
+    sim::World& world = simulation.world();
+    std::optional<absl::Time> refused;
+    std::optional<absl::Time> failed;
+    simulation.Run([&] {
+      if (!refused.has_value() &&
+          world.errors_heard(absl::StatusCode::kFailedPrecondition) > 0) {
+        refused = world.Now();
+      }
+      if (!failed.has_value() && world.phase() == proto::FAILED) {
+        failed = world.Now();
+      }
+    });
+    if (refused.has_value() && failed.has_value()) *took = *failed - *refused;
+    return world.violation();
+  };
+  // The least memory with which the job begins leaves no room for rows.
+  absl::Duration took = absl::InfiniteDuration();
+  for (job.memory_limit_bytes = 1000;; job.memory_limit_bytes += 1000) {
+    const std::string violation = simulate(1, &took);
+    if (violation.empty()) break;
+    ASSERT_THAT(violation, ::testing::HasSubstr("memory"));
+  }
+  const Schedules schedules = SchedulesToRun(200);
+  for (uint64_t i = 0; i < schedules.count; ++i) {
+    const uint64_t seed = schedules.first + i;
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    took = absl::InfiniteDuration();
+    ASSERT_EQ(simulate(seed, &took), "");
+    ASSERT_LT(took, absl::Seconds(30));
+  }
+}
 
 }  // namespace
 }  // namespace holdfast

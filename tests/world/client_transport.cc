@@ -102,6 +102,7 @@ class ClientTransport::Sending : public AttemptOperation,
                       SendIf(rpc::kContribute, kCoordinator) ||
                       SendIf(rpc::kTakeTicket, kCoordinator) ||
                       SendIf(rpc::kReportEvaluation, kCoordinator) ||
+                      SendIf(rpc::kLeave, kCoordinator) ||
                       SendIf(rpc::kApply, shard) || SendIf(rpc::kPin, shard) ||
                       SendIf(rpc::kUnpin, shard) || SendPull(shard) ||
                       SendPush(shard) || SendPushPull() || SendGive(shard);

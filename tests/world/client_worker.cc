@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -213,6 +214,10 @@ class ClientWorker : public WorkerProgram {
 
   bool IsOk(const absl::Status& status) {
     if (status.ok()) return true;
+    if (!job().fails_with.empty() &&
+        absl::StrContains(status.message(), job().fails_with)) {
+      return false;
+    }
     // Outstanding requests will not be answered any more.
     if (absl::IsFailedPrecondition(status) && HeardPhase() == proto::DONE) {
       Drop();

@@ -95,6 +95,11 @@ struct Job {
   // same; what is read of the table takes its place.
   bool tables_alone = false;
 
+  // The job must FAIL, with a reason that contains this; a worker's program
+  // that gets an error with this text takes no notice, and hangs. Empty: the
+  // job must not fail. Only for workers that are clients.
+  std::string fails_with;
+
   // What workers declare.
   proto::Declaration Declared() const;
   bool asynchronous() const {

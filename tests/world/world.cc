@@ -618,9 +618,14 @@ void World::CheckStopped() {
 void World::CheckEnd() {
   if (coordinator_ == nullptr || finished_) return;
   if (phase() == proto::STOPPED) CheckStopped();
-  if (coordinator_->state().phase() == proto::FAILED) {
-    return Violate(
-        absl::StrCat("the job FAILED: ", coordinator_->state().reason()));
+  if (phase() == proto::FAILED) {
+    const std::string& reason = coordinator_->state().reason();
+    if (job_.fails_with.empty() ||
+        !absl::StrContains(reason, job_.fails_with)) {
+      return Violate(absl::StrCat("the job FAILED: ", reason));
+    }
+    finished_ = coordinator_->finished();
+    return;
   }
   if (!coordinator_->finished()) return;
   if (phase() == proto::STOPPED && job_.archive) {
