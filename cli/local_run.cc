@@ -136,6 +136,7 @@ class LocalRun {
         progress_(ProgressOptions()) {
     for (const TaskId& worker : options.kind->Awaited(spec)) {
       awaited_.insert(DaemonName(worker));
+      tasks_[DaemonName(worker)] = worker;
     }
   }
 
@@ -153,7 +154,8 @@ class LocalRun {
       }
       if (const auto code = RestartDaemons()) return *code;
       if (cluster_.Running().empty()) continue;
-      if (unfinished_ > 1) return JobIsNotDone();
+      if (unfinished_ > 1) return JobIsNotDone(awaited_);
+      if (!missed_.empty()) return JobIsNotDone(missed_);
       if (SteadyNow() >= drain_until_ && !EvaluatorRuns()) return DaemonsStay();
     }
     return TellResult();
@@ -320,10 +322,33 @@ class LocalRun {
       last_status_ = *std::move(status);
       std::cout << Verbatim{progress_.Update(last_status_, SteadyNow())}
                 << std::flush;
-      if (drain_until_ < absl::InfiniteFuture() &&
-          !IsOrderlyEnd(last_status_.state().phase())) {
+      const proto::JobPhase phase = last_status_.state().phase();
+      if (!IsEnd(phase)) JudgeLeavers();
+      if (drain_until_ < absl::InfiniteFuture() && !IsOrderlyEnd(phase)) {
         ++unfinished_;
       }
+    }
+  }
+
+  // Tells of workers that have ended successfully before the job was done, as
+  // the last status says, and finds those that the job waits for, in vain.
+  void JudgeLeavers() {
+    // The run ends if all have.
+    if (drain_until_ < absl::InfiniteFuture()) return;
+    for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
+      const std::string& name = daemon.name();
+      if (awaited_.count(name) == 0 || !HasEndedWell(daemon)) continue;
+      const int answers = ++answers_since_[name];
+      // The first may have been sent before the worker ended.
+      if (answers < 2) continue;
+      const std::string task = absl::StrCat(tasks_.at(name).ToString(), " (");
+      if (absl::StrContains(last_status_.waiting_for(), task)) {
+        missed_.insert(name);
+      }
+      if (answers > 2) continue;
+      Say(absl::StrCat(EndOf(daemon), ", but the job is not done: ",
+                       progress_.Line(last_status_),
+                       "; to end the job for all, a script calls finish()"));
     }
   }
 
@@ -452,12 +477,16 @@ class LocalRun {
     return kExitFailed;
   }
 
-  // The workers have left a job that is not finished.
-  int JobIsNotDone() {
+  // Workers have left a job that is not finished, and cannot go on without
+  // them.
+  int JobIsNotDone(const std::set<std::string>& workers) {
     FinishOutput();
-    std::cerr << "holdfast: " << absl::StrJoin(awaited_, ", ")
-              << " ended with exit status 0, but the job is not done: "
-              << progress_.Line(last_status_) << "; see the logs in "
+    std::cerr << "holdfast: " << absl::StrJoin(workers, ", ")
+              << " ended with exit status 0, but the job is not done"
+              << (workers == awaited_ ? "" : ", and waits for it") << ": "
+              << progress_.Line(last_status_)
+              << "; to end the job for all, a script calls finish(). See the "
+                 "logs in "
               << directory_.path() << std::endl;
     StopAll();
     SayHowToGoOn();
@@ -538,8 +567,15 @@ class LocalRun {
   StatusWatch& status_;
   ProgressDisplay progress_;
   proto::GetStatusResponse last_status_;
-  // The names of the workers that must end before the job is over.
+  // The names of the workers that must end before the job is over, and their
+  // tasks.
   std::set<std::string> awaited_;
+  std::map<std::string, TaskId> tasks_;
+  // By name, the number of status answers that say that the job is not done,
+  // since the worker ended successfully.
+  std::map<std::string, int> answers_since_;
+  // The workers that have ended successfully and that the job waits for.
+  std::set<std::string> missed_;
   // By name, for daemons that have ended too early at least once.
   std::map<std::string, Restarts> restarts_;
   // By name, when to restart those that are not running.

@@ -353,7 +353,7 @@ TEST_F(ClientMachineTest, APinIsOfOneVersionToo) {
 }
 
 // Whatever its program does about it: the others would wait for this worker.
-TEST_F(ClientMachineTest, ARefusalOfAShardEndsTheJob) {
+TEST_F(ClientMachineTest, ARefusalOfAShardEndsTheJob_B13) {
   MakeClient(2, false);
   auto push = client_->StartPush(GlobalStep(0));
   AddAll(push.get());

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "client/call_group.h"
 #include "client/client.h"
 #include "client/connect.h"
@@ -26,6 +27,9 @@ namespace {
 
 // A part must leave room for names and shapes in a message.
 constexpr int64_t kMaxPartBytes = kMaxMessageBytes / 2;
+
+// Pause before a call that a restarted coordinator has refused is made again.
+constexpr absl::Duration kRegistersAgain = absl::Milliseconds(100);
 
 // The addresses of the ps tasks, by index.
 std::vector<std::string> PsAddresses(const ClusterSpec& cluster) {
@@ -266,7 +270,29 @@ class ClusterImpl : public Cluster {
       request.set_wait_ms(
           absl::ToInt64Milliseconds(client_.context()->timing.park));
     }
+    *request.mutable_sender() = Sender();
     return client_.StartStopJob(request)->Await(deadline);
+  }
+
+  absl::Status Finish(absl::Time deadline) override {
+    while (state().phase() != proto::DONE) {
+      proto::StopRequest request;
+      request.set_finish(true);
+      *request.mutable_sender() = Sender();
+      const absl::Status status =
+          client_.StartStopJob(request)->Await(deadline).status();
+      // The ps of a job that is done may have ended.
+      if (status.ok() || state().phase() == proto::DONE) break;
+      // A restarted coordinator does not know this task until the session has
+      // registered again.
+      const absl::Time again = SteadyNow() + kRegistersAgain;
+      if (!absl::IsNotFound(status) || session_ == nullptr ||
+          !session_->status().ok() || again >= deadline) {
+        return status;
+      }
+      absl::SleepFor(kRegistersAgain);
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<proto::SetLearningRateResponse> SetLearningRate(
@@ -278,6 +304,11 @@ class ClusterImpl : public Cluster {
   absl::Status Leave(const std::string& error, absl::Time deadline) override {
     if (session_ == nullptr) return absl::OkStatus();
     return session_->Close(error, deadline);
+  }
+
+  absl::Status LeaveEarly(bool program_ended, absl::Time deadline) override {
+    if (session_ == nullptr) return absl::OkStatus();
+    return session_->CloseEarly(program_ended, deadline);
   }
 
   void Cancel() override {
@@ -296,6 +327,15 @@ class ClusterImpl : public Cluster {
   }
 
  private:
+  // The caller as the sender of a call for which it need not be in the current
+  // generation.
+  proto::Sender Sender() const {
+    if (session_ != nullptr) return session_->sender();
+    proto::Sender sender;
+    sender.mutable_task()->set_job(kClientJob);
+    return sender;
+  }
+
   Session::Options SessionOptions(absl::Time deadline) {
     Session::Options options;
     options.task = options_.task;

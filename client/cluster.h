@@ -533,6 +533,14 @@ class Cluster {
   // Errors: those of Coordinator.Stop.
   virtual absl::StatusOr<proto::StopResponse> StopJob(
       proto::StopRequest request, absl::Time deadline) = 0;
+  // Asks for the end of the job for all tasks, as after its last step, at the
+  // first step at which that is possible (Coordinator.Stop with `finish`).
+  // Returns once the decision cannot be lost. Does not wait for the end: each
+  // worker still has to answer the tickets that it holds, and AwaitDone waits
+  // for the others. For workers, at any time; may be repeated, and does nothing
+  // once the job is done.
+  // Errors: those of Coordinator.Stop.
+  virtual absl::Status Finish(absl::Time deadline) = 0;
   // Multiplies the learning rates by a factor (Coordinator.SetLearningRate), at
   // any time, and waits until the change cannot be lost. Errors: those of
   // Coordinator.SetLearningRate.
@@ -543,6 +551,10 @@ class Cluster {
   // the caller steps down and another process may take its place. Afterwards
   // only Leave may be called, and only if it did not succeed.
   virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
+  // The same for a worker whose program ends, or goes on without the cluster,
+  // of its own accord and without an error. If the job is not done, its events
+  // say so, because the job may wait for the worker in vain.
+  virtual absl::Status LeaveEarly(bool program_ended, absl::Time deadline) = 0;
 
   // Makes all waiting and future calls except Leave fail with CANCELLED, so
   // that the threads that make them can be joined.

@@ -19,6 +19,25 @@ namespace {
 // The limit of ContributeRequest.examples and ApplyRequest.examples.
 constexpr uint64_t kMaxExamples = 1'000'000'000'000;
 
+// Reads the last version of a job that is done.
+absl::Status ReadFinalValues(Cluster* cluster, absl::Duration hold,
+                             absl::Time deadline, Parameters* into) {
+  HOLDFAST_ASSIGN_OR_RETURN(const auto pin,
+                            cluster->PinVersion(hold, deadline));
+  absl::Status status = pin->StartRead(into)->Await(deadline);
+  if (!status.ok()) return status;
+  // The version is total_steps, unless the job was ended early.
+  if (into->AllAt(into->version)) return status;
+  return absl::InternalError(
+      absl::StrCat("the ps are at different versions, the least at ",
+                   into->version.value()));
+}
+
+// For a loop that cannot read checkpoints.
+absl::Status NoCheckpoint() {
+  return absl::NotFoundError("its last checkpoint, if any, holds them");
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
@@ -39,9 +58,9 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
     return;
   }
   if (options_.finished_before) {
-    values_status_ = absl::FailedPreconditionError(
-        "the job has already finished, and no longer has variables; its last "
-        "checkpoint holds them");
+    TakeLastCheckpoint(
+        options_.last_checkpoint ? options_.last_checkpoint() : NoCheckpoint(),
+        "the job has already finished, and its ps no longer have variables");
     stage_ = Stage::kDone;
     return;
   }
@@ -152,10 +171,13 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
     absl::Time until) {
   if (!broken_.ok()) return broken_;
   if (stage_ == Stage::kTurn && failed_.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("batch ", turn_.batch,
-                     " was not contributed: push its gradient, or pass it with "
-                     "0 examples"));
+    if (!finishing()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("batch ", turn_.batch,
+                       " was not contributed: push its gradient, or pass it "
+                       "with 0 examples"));
+    }
+    HOLDFAST_RETURN_IF_ERROR(Contribute(Gradient()));
   }
   while (stage_ != Stage::kDone) {
     Meter();
@@ -167,6 +189,8 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
       if (!broken_.ok()) return broken_;
     } else if (*progress == Progress::kLater) {
       return std::nullopt;
+    } else if (*progress == Progress::kTurn && finishing()) {
+      HOLDFAST_RETURN_IF_ERROR(Contribute(Gradient()));
     } else if (*progress == Progress::kTurn) {
       Meter();
       turn_.number = ++num_turns_;
@@ -386,7 +410,10 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Enter(absl::Time until) {
 }
 
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Begin() {
-  if (mode_.asynchronous) {
+  if (cluster_.state().phase() == proto::DONE) {
+    // The worker has come after the end, which may have been an early one.
+    BeginEnd();
+  } else if (mode_.asynchronous) {
     request_ = cluster_.StartTakeTicket();
     stage_ = Stage::kOldest;
   } else {
@@ -653,46 +680,57 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
     final_values_ = options_.memory.empty()
                         ? std::shared_ptr<Parameters>(next_, &next_->values)
                         : std::make_shared<Parameters>();
-    call_ = calls_.Start([&cluster = cluster_, end = final_values_, deadline,
-                          hold = options_.pin_hold]() -> absl::Status {
-      HOLDFAST_ASSIGN_OR_RETURN(const auto pin,
-                                cluster.PinVersion(hold, deadline));
-      absl::Status status = pin->StartRead(end.get())->Await(deadline);
-      if (!status.ok()) return status;
-      // The version is total_steps, unless the job was ended early.
-      if (end->AllAt(end->version)) return status;
-      return absl::InternalError(
-          absl::StrCat("the ps are at different versions, the least at ",
-                       end->version.value()));
-    });
+    last_checkpoint_ = std::make_shared<Checkpoint>(NoCheckpoint());
+    call_ =
+        calls_.Start([&cluster = cluster_, end = final_values_, deadline,
+                      hold = options_.pin_hold, checkpoint = last_checkpoint_,
+                      read = options_.last_checkpoint] {
+          const absl::Status status =
+              ReadFinalValues(&cluster, hold, deadline, end.get());
+          if (!status.ok() && read) *checkpoint = read();
+          return status;
+        });
   }
   if (!call_->WaitUntilDone(until)) return Progress::kLater;
-  values_status_ = std::exchange(call_, nullptr)->status();
-  if (values_status_.ok()) {
-    if (final_values_.get() != &next()) TakeFinalValues();
-    final_values_.reset();
-    Proceed();
+  const absl::Status status = std::exchange(call_, nullptr)->status();
+  if (!status.ok()) {
+    TakeLastCheckpoint(
+        *last_checkpoint_,
+        absl::StrCat("the job is done, but its final values could not be read "
+                     "from the ps (",
+                     status.message(), ")"));
   } else {
-    values_status_ = absl::Status(
-        values_status_.code(),
-        absl::StrCat("the job is done, but its final values could not be read; "
-                     "its last checkpoint holds them: ",
-                     values_status_.message()));
+    if (final_values_.get() != &next()) TakeFinalValues(*final_values_);
+    Proceed();
   }
+  final_values_.reset();
   stage_ = Stage::kDone;
   return Progress::kOn;
 }
 
-void TrainingLoop::TakeFinalValues() {
+void TrainingLoop::TakeFinalValues(const Parameters& values) {
   Parameters& into = next();
-  into.version = final_values_->version;
-  into.versions = std::move(final_values_->versions);
-  into.loss_scale = final_values_->loss_scale;
-  for (size_t i = 0; i < variables_.size(); ++i) {
-    const absl::Span<const float> values = final_values_->Of(i);
-    std::copy(values.begin(), values.end(),
-              into.Write(i, values.size()).begin());
+  into.Resize(values.size());
+  into.version = values.version;
+  into.versions = values.versions;
+  into.loss_scale = values.loss_scale;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const absl::Span<const float> of = values.Of(i);
+    std::copy(of.begin(), of.end(), into.Write(i, of.size()).begin());
   }
+}
+
+void TrainingLoop::TakeLastCheckpoint(const Checkpoint& from,
+                                      const std::string& why) {
+  if (!from.ok()) {
+    values_status_ = absl::UnavailableError(
+        absl::StrCat(why, "; ", from.status().message()));
+    return;
+  }
+  LOG(INFO) << why << "; they are those of its last checkpoint";
+  TakeFinalValues(**from);
+  Proceed();
+  from_checkpoint_ = true;
 }
 
 absl::Status TrainingLoop::Recover(const absl::Status& error) {

@@ -59,6 +59,9 @@ namespace holdfast {
 // Thread-compatible. Its background calls use only state of their own.
 class TrainingLoop {
  public:
+  // The values of a checkpoint.
+  using Checkpoint = absl::StatusOr<std::shared_ptr<const Parameters>>;
+
   struct Options {
     // The worker's index among the M replicas: its seats i are those with i mod
     // M equal to this.
@@ -69,8 +72,17 @@ class TrainingLoop {
     // so, and waits for the variables. Called on a separate thread.
     std::function<absl::Status()> enter;
     // Whether the job had finished, or was stopped, before the worker joined.
-    // Then there are no variables.
+    // Then the ps have no variables.
     bool finished_before = false;
+    // Reads the final values of a job that is done from its last checkpoint;
+    // the loop calls it if the ps no longer have them, on a separate thread or,
+    // if `finished_before`, in its constructor. Must outlive the loop's
+    // background calls. Empty: there is no way to read them.
+    std::function<Checkpoint()> last_checkpoint;
+    // Whether the caller has asked for the end of the job (Cluster::Finish).
+    // From then on Next passes the current turn, and all further ones, without
+    // a gradient, until the job is done. Empty: never.
+    std::function<bool()> finishing;
     // If memory[i] is not null, the values of variable i are written there
     // instead of to the loop's own memory; memory[i] must have the variable's
     // size. May be empty. The memory is written to from Contribute until Next
@@ -147,8 +159,9 @@ class TrainingLoop {
   TrainingLoop& operator=(const TrainingLoop&) = delete;
 
   // Returns the next turn; nullopt at `until`, after which another call resumes
-  // the wait. Once a turn is returned, the memory of the previous turn's
-  // gradients belongs to the caller again.
+  // the wait. With Options::finishing the next turn is the one that is done.
+  // Once a turn is returned, the memory of the previous turn's gradients
+  // belongs to the caller again.
   // Errors: FAILED_PRECONDITION if the turn was not contributed to, which
   // changes nothing. Any other error ends the loop: those of Cluster; ABORTED
   // if the worker was fenced, the job has failed or was stopped, or, in a
@@ -170,7 +183,8 @@ class TrainingLoop {
 
   // Returns the values of the last turn. If that turn is done (Turn::done),
   // returns the final values, which have the job's last version, or the error
-  // because of which they could not be read. Values stay unchanged while the
+  // because of which neither the ps nor the last checkpoint has them. Values
+  // stay unchanged while the
   // caller keeps the pointer (except those in Options::memory), and at least
   // until the next call of Next. The object and its memory, a set, are reused
   // for later values once no pointer to it is left. Keeping values for longer
@@ -244,6 +258,9 @@ class TrainingLoop {
   void WaitsForInput(bool waits);
 
   const Counts& counts() const { return counts_; }
+  // Whether the final values are those of the last checkpoint. Then there are
+  // no rows to read.
+  bool from_checkpoint() const { return from_checkpoint_; }
 
  private:
   // What Next does next.
@@ -364,8 +381,12 @@ class TrainingLoop {
   // Notes that nothing has been handed in for the turn.
   void ForgetHandedIn();
   void BeginEnd();
-  // Copies the final values from final_values_.
-  void TakeFinalValues();
+  // Copies the final values.
+  void TakeFinalValues(const Parameters& values);
+  // Takes the final values from the last checkpoint, because the ps do not have
+  // them, as `why` explains.
+  void TakeLastCheckpoint(const Checkpoint& from, const std::string& why);
+  bool finishing() const { return options_.finishing && options_.finishing(); }
   // Handles an error. Returns it if it ends the loop; otherwise it ends only
   // work in the current generation, and the loop continues.
   absl::Status Recover(const absl::Status& error);
@@ -419,6 +440,9 @@ class TrainingLoop {
   std::shared_ptr<client::ValueSets::Set> next_;
   // The final values. Shared with the background call that reads them.
   std::shared_ptr<Parameters> final_values_;
+  // What Options::last_checkpoint has returned to that call, if it was needed.
+  std::shared_ptr<Checkpoint> last_checkpoint_;
+  bool from_checkpoint_ = false;
   absl::Status values_status_;
 
   // The caller's turn.

@@ -33,6 +33,11 @@ absl::StatusOr<bool> TrainingLoop::ReadRows(
   }
   if (!values_status_.ok()) return values_status_;
   if (!failed_.ok()) return failed_;
+  if (from_checkpoint_ && !rows.empty()) {
+    return absl::UnavailableError(
+        "the job is done, and its ps no longer have rows; its last checkpoint "
+        "holds them");
+  }
   absl::Status status = row_request_.Assign(tables_, rows);
   for (size_t i = 0; status.ok() && i < rows.size(); ++i) {
     status = row_request_.CheckSize(i, into[i].size());

@@ -22,6 +22,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -166,7 +167,71 @@ TEST_F(TrainingLoopTest, FinalValuesThatAreGoneEndNothing) {
   EXPECT_TRUE(Next().done);
   EXPECT_TRUE(absl::IsUnavailable(loop_->values().status()));
   EXPECT_THAT(std::string(loop_->values().status().message()),
-              HasSubstr("checkpoint holds them: ps 1: gone"));
+              AllOf(HasSubstr("from the ps (ps 1: gone)"),
+                    HasSubstr("last checkpoint, if any, holds them")));
+}
+
+TEST_F(TrainingLoopTest, FinalValuesThatAreGoneComeFromTheLastCheckpoint) {
+  std::vector<float> own(2, -1);
+  options_.memory = {absl::MakeSpan(own), {}, {}};
+  options_.last_checkpoint = [] {
+    return std::make_shared<const Parameters>(
+        GlobalStep(1), std::vector<std::vector<float>>{{7, 8}, {1, 2, 3}, {4}});
+  };
+  StartAsynchronous(/*depth=*/1, /*tickets=*/1);
+  cluster_->errors["pin 1"] = absl::UnavailableError("ps 1: gone");
+  Next();
+  Push();
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(own, ElementsAre(7, 8));
+  EXPECT_THAT((*loop_->values())->Of(1), ElementsAre(1, 2, 3));
+  EXPECT_TRUE(loop_->from_checkpoint());
+
+  options_.last_checkpoint = [] {
+    return absl::DataLossError("block 3 does not fit its CRC32C");
+  };
+  StartAsynchronous(/*depth=*/1, /*tickets=*/1);
+  cluster_->errors["pin 1"] = absl::UnavailableError("ps 1: gone");
+  Next();
+  Push();
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(std::string(loop_->values().status().message()),
+              HasSubstr("(ps 1: gone); block 3"));
+}
+
+// ---- The end, by the caller's wish ----
+
+TEST_F(TrainingLoopTest, OnceTheJobEndsTurnsArePassed) {
+  bool finishing = false;
+  options_.finishing = [&finishing] { return finishing; };
+  for (const uint32_t depth : {1, 2}) {
+    SCOPED_TRACE(depth);
+    finishing = false;
+    StartAsynchronous(depth, /*tickets=*/9);
+    cluster_->tickets = {0, 1, 2};
+    cluster_->pinned_versions = {GlobalStep(9)};
+    EXPECT_EQ(Next().batch, 0);
+    Push();
+    EXPECT_EQ(Next().batch, 1);
+    ASSERT_EQ(loop_->Add(0, a_), absl::OkStatus());
+    EXPECT_TRUE(absl::IsFailedPrecondition(NextError()));
+    finishing = true;
+    EXPECT_TRUE(Next().done);
+    EXPECT_EQ(cluster_->applications()[1].examples, 8);
+    EXPECT_EQ(cluster_->applications()[2].examples, 0);
+    EXPECT_EQ(cluster_->applications()[3].examples, 0);
+    EXPECT_EQ(loop_->counts().not_finite, 0);
+    EXPECT_EQ((*loop_->values())->version, GlobalStep(9));
+  }
+}
+
+TEST_F(TrainingLoopTest, WhoComesAfterTheEndReadsTheFinalValues) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/9);
+  cluster_->phase = proto::DONE;
+  cluster_->pinned_versions = {GlobalStep(4)};  // it has ended early
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls("pull"), ElementsAre());
+  EXPECT_EQ((*loop_->values())->version, GlobalStep(4));
 }
 
 // The memory of values is one of two sets, which stay where they are.
@@ -550,6 +615,20 @@ TEST_F(TrainingLoopTest, AJobThatWasFinishedBeforeHasNoTurns) {
   EXPECT_THAT(cluster_->calls(), ElementsAre());
   EXPECT_THAT(std::string(loop_->values().status().message()),
               HasSubstr("already finished"));
+  loop_.reset();
+
+  options_.last_checkpoint = [] {
+    return std::make_shared<const Parameters>(
+        GlobalStep(4), std::vector<std::vector<float>>{{7, 8}, {1, 2, 3}, {4}});
+  };
+  std::vector<float> own(2, -1);
+  options_.memory = {absl::MakeSpan(own), {}, {}};
+  MakeLoop();
+  const TrainingLoop::Turn turn = Next();
+  EXPECT_TRUE(turn.done);
+  EXPECT_EQ(turn.step, GlobalStep(4));
+  EXPECT_THAT(own, ElementsAre(7, 8));
+  EXPECT_THAT((*loop_->ValuesAtFixedPlace())[1], ElementsAre(1, 2, 3));
 }
 
 TEST_F(TrainingLoopTest, MisuseChangesNothing) {

@@ -2,8 +2,10 @@
 #include "ps_server/server.h"
 
 #include <atomic>
+#include <filesystem>
 #include <optional>
 #include <random>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -371,6 +373,13 @@ absl::Status Server::Impl::MakeCoordinator() {
     HOLDFAST_ASSIGN_OR_RETURN(auto journal,
                               RecoverJournal(*directory_, options_.warm_start));
     coordinator.journal = std::move(journal);
+    coordinator.checkpoint_folder =
+        [directory = *directory_](const proto::CheckpointName& name) {
+          const std::string folder = directory.Folder(name);
+          std::error_code failed;
+          const auto absolute = std::filesystem::absolute(folder, failed);
+          return failed ? folder : absolute.string();
+        };
     if (options_.warm_start_slots) {
       HOLDFAST_ASSIGN_OR_RETURN(
           auto from,

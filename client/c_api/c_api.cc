@@ -450,6 +450,20 @@ int32_t holdfast_leave(holdfast_cluster* cluster, const char* reason,
   });
 }
 
+int32_t holdfast_step_down(holdfast_cluster* cluster, int32_t program_ended,
+                           int64_t timeout_ms, holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    return connection.StepDown(program_ended != 0, Until(timeout_ms));
+  });
+}
+
+int32_t holdfast_finish(holdfast_cluster* cluster, int64_t timeout_ms,
+                        holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    return connection.Finish(Until(timeout_ms));
+  });
+}
+
 void holdfast_close(holdfast_cluster* cluster) {
   if (const auto connection = Remove<Connection>(cluster)) connection->Close();
 }

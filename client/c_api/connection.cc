@@ -2,12 +2,15 @@
 #include "client/c_api/connection.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/c_api/loop.h"
+#include "client/c_api/values.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/job/job_phase.h"
 #include "common/process/exit_code.h"
 #include "common/rpc/timeouts.h"
 #include "glog/logging.h"
@@ -23,6 +26,7 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 // take.
 constexpr absl::Duration kSaveTimeout = absl::Hours(1);
 constexpr absl::Duration kPinHold = absl::Minutes(10);
+constexpr char kCheckpointDirVariable[] = "HOLDFAST_CHECKPOINT_DIR";
 
 Error CheckMemory(const std::vector<VariableFacts>& variables,
                   absl::Span<const absl::Span<float>> memory) {
@@ -310,8 +314,14 @@ absl::Status Connection::Enter(Cluster* cluster) {
     }
   }
   if (!status.ok() || has_variables_) return status;
-  declared_ = std::make_shared<const Declared>(
-      finished_before_ ? proto::Declaration() : cluster->declaration());
+  if (!finished_before_) {
+    declared_ = std::make_shared<const Declared>(cluster->declaration());
+  } else {
+    last_checkpoint_ = ReadLastCheckpoint();
+    declared_ = last_checkpoint_.ok()
+                    ? (*last_checkpoint_)->declared()
+                    : std::make_shared<const Declared>(own_.declaration());
+  }
   has_variables_ = true;
   return absl::OkStatus();
 }
@@ -348,6 +358,38 @@ Error Connection::Agree(const AgreedFacts& facts, absl::Time until) {
         return status;
       },
       &nothing);
+}
+
+absl::StatusOr<std::shared_ptr<const Values>> Connection::ReadLastCheckpoint()
+    const {
+  const std::shared_ptr<Cluster> cluster = this->cluster();
+  const std::string told =
+      cluster == nullptr ? "" : cluster->state().last_checkpoint();
+  if (told.empty()) {
+    return absl::NotFoundError("the ps know of no checkpoint that holds them");
+  }
+  const char* const directory = std::getenv(kCheckpointDirVariable);
+  std::vector<std::string> places;
+  if (directory != nullptr && *directory != '\0') {
+    places.push_back(
+        absl::StrCat(directory, "/", told.substr(told.rfind('/') + 1)));
+  }
+  places.push_back(told);
+  std::string errors;
+  for (const std::string& place : places) {
+    const auto values = LoadCheckpoint(place);
+    if (values.ok()) {
+      HOLDFAST_RETURN_IF_ERROR(
+          own_.CheckStanding((*values)->declared()->declaration));
+      return *values;
+    }
+    absl::StrAppend(&errors, errors.empty() ? "" : "; ",
+                    values.status().message());
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "its last checkpoint, which holds them, cannot be read here: ", errors,
+      " (", kCheckpointDirVariable,
+      " may name the --checkpoint_dir of the ps, as this machine sees it)"));
 }
 
 const std::vector<VariableFacts>* Connection::variables() const {
@@ -426,13 +468,82 @@ Error Connection::NextEvaluation(
       checkpoint);
 }
 
+Error Connection::Finish(absl::Time until) {
+  if (!trains()) {
+    return Invalid(absl::StrCat(place_.connect.task.ToString(),
+                                " is not a worker: only workers end the job"));
+  }
+  if (Error error = CheckConnected(); !error.ok()) return error;
+  if (!finishing_) {
+    Nothing nothing;
+    Error error = Await<Nothing>(
+        &finishing_call_, until,
+        [this](Cluster* cluster, Nothing*) {
+          return cluster->Finish(AnswerDeadline());
+        },
+        &nothing);
+    if (!error.ok()) return error;
+    finishing_ = true;
+  }
+  std::shared_ptr<Loop> loop;
+  {
+    absl::MutexLock lock(&mutex_);
+    loop = loop_.lock();
+  }
+  if (loop != nullptr) {
+    // Passes the turns that this worker still has to answer.
+    holdfast_turn turn;
+    return loop->Next(until, &turn);
+  }
+  Nothing nothing;
+  return Await<Nothing>(
+      &finishing_call_, until,
+      [this](Cluster* cluster, Nothing*) { return FinishJob(cluster); },
+      &nothing);
+}
+
+// Waits for the end of the job without a loop, in any generation.
+absl::Status Connection::FinishJob(Cluster* cluster) {
+  proto::StopRequest request;
+  request.set_finish(true);
+  while (cluster->state().phase() != proto::DONE) {
+    const auto answer = cluster->StopJob(request, AnswerDeadline());
+    const proto::JobState state =
+        answer.ok() ? answer->state() : cluster->state();
+    if (state.phase() == proto::DONE) return absl::OkStatus();
+    if (IsEnd(state.phase())) return absl::AbortedError(state.reason());
+    if (answer.ok()) continue;
+    if (!absl::IsNotFound(answer.status())) return answer.status();
+    // The coordinator was restarted: waits until it knows this task.
+    HOLDFAST_RETURN_IF_ERROR(cluster->Finish(AnswerDeadline()));
+  }
+  return absl::OkStatus();
+}
+
 Error Connection::Leave(const std::string& reason, absl::Time until) {
+  return LeaveBy(
+      [reason](Cluster* cluster) {
+        return cluster->Leave(reason, SteadyNow() + kLeaveTimeout);
+      },
+      until);
+}
+
+Error Connection::StepDown(bool program_ended, absl::Time until) {
+  return LeaveBy(
+      [program_ended](Cluster* cluster) {
+        return cluster->LeaveEarly(program_ended, SteadyNow() + kLeaveTimeout);
+      },
+      until);
+}
+
+Error Connection::LeaveBy(std::function<absl::Status(Cluster*)> leave,
+                          absl::Time until) {
   if (left_ && !closing_) return Error();
   Nothing nothing;
   const Error error = Await<Nothing>(
       &leaving_, until,
-      [reason](Cluster* cluster, Nothing*) {
-        return cluster->Leave(reason, SteadyNow() + kLeaveTimeout);
+      [leave = std::move(leave)](Cluster* cluster, Nothing*) {
+        return leave(cluster);
       },
       &nothing);
   if (!error.ok()) return error;
@@ -480,6 +591,17 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
   options.margin = kMargin;
   options.meter = &self->meter_;
   options.finished_before = self->finished_before_;
+  options.finishing = [connection = self.get()] {
+    return connection->finishing_.load();
+  };
+  options.last_checkpoint = [connection =
+                                 self.get()]() -> TrainingLoop::Checkpoint {
+    auto values = connection->finished_before_
+                      ? connection->last_checkpoint_
+                      : connection->ReadLastCheckpoint();
+    if (!values.ok()) return values.status();
+    return (*values)->parameters();
+  };
   absl::MutexLock lock(&self->mutex_);
   if (self->closing_) return Closed();
   if (!self->loop_.expired()) {
@@ -511,11 +633,16 @@ Error Connection::StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
       finished_before_ && state.phase() == proto::STOPPED) {
     return Error(HOLDFAST_STOPPED, state.reason());
   }
-  if (finished_before_) {
-    return Error(HOLDFAST_UNAVAILABLE,
-                 "the job has already finished, and no longer has variables; "
-                 "its last checkpoint holds them",
-                 ExitCodeWithoutValues());
+  if (finished_before_ && (!last_checkpoint_.ok() || !uses.empty())) {
+    return Error(
+        HOLDFAST_UNAVAILABLE,
+        absl::StrCat("the job has already finished, and its ps no "
+                     "longer have ",
+                     last_checkpoint_.ok() ? "rows" : "variables", "; ",
+                     last_checkpoint_.ok()
+                         ? "its last checkpoint holds them"
+                         : last_checkpoint_.status().message()),
+        ExitCodeWithoutValues());
   }
   const absl::Status status =
       rows->Assign(declared_->declaration.tables(), uses);
@@ -523,6 +650,10 @@ Error Connection::StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
   rows->WantFrom(into.get());
   absl::MutexLock lock(&mutex_);
   *call = Begin([this, cluster = cluster_, min_step, into = std::move(into)] {
+    if (finished_before_) {
+      *into = *(*last_checkpoint_)->parameters();
+      return absl::OkStatus();
+    }
     return Pull(cluster.get(), GlobalStep(min_step), into.get());
   });
   return *call == nullptr ? Closed() : Error();

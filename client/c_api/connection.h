@@ -37,6 +37,7 @@
 namespace holdfast::c_api {
 
 class Loop;
+class Values;
 
 // The object behind a cluster's handle: makes the calls to a Cluster that may
 // take long in the background, and keeps their results.
@@ -79,7 +80,11 @@ class Connection {
   // Sets `*checkpoint` to nullopt if no checkpoint is left.
   Error NextEvaluation(absl::Time until,
                        std::optional<proto::CheckpointName>* checkpoint);
+  // Asks for the end of the job, and waits for it.
+  Error Finish(absl::Time until);
   Error Leave(const std::string& reason, absl::Time until);
+  // See Cluster::LeaveEarly.
+  Error StepDown(bool program_ended, absl::Time until);
 
   // Ends all threads and connections, and thereby all loops and pulls.
   void Close();
@@ -91,6 +96,12 @@ class Connection {
   // The exit code of a worker that requests the final values of a job that is
   // done, and cannot read them.
   int32_t ExitCodeWithoutValues() const;
+  // Reads the last checkpoint of the job, which must be DONE, from the
+  // directory that the environment variable HOLDFAST_CHECKPOINT_DIR names, or
+  // where the ps say that it is. Blocks. Errors: NOT_FOUND, saying what to do,
+  // if it is in neither place; those of its files; FAILED_PRECONDITION if it is
+  // the checkpoint of another job.
+  absl::StatusOr<std::shared_ptr<const Values>> ReadLastCheckpoint() const;
 
   // Starts a loop on `self`. `memory`: see TrainingLoop::Options.
   // Errors: INVALID before AwaitVariables, while another loop exists, or for
@@ -134,6 +145,8 @@ class Connection {
               std::function<absl::Status(Cluster*, Result*)> function,
               Result* result) ABSL_LOCKS_EXCLUDED(mutex_);
   Error AwaitCall(BackgroundCalls::Call* call, absl::Time until);
+  // `leave`: ends the session.
+  Error LeaveBy(std::function<absl::Status(Cluster*)> leave, absl::Time until);
 
   // INVALID before the cluster is connected, and after leaving it.
   Error CheckConnected() const;
@@ -153,6 +166,7 @@ class Connection {
   absl::Status AgreeWith(Cluster* cluster, const AgreedFacts& facts) const;
   absl::Status Pull(Cluster* cluster, GlobalStep min_step,
                     Parameters* into) const;
+  absl::Status FinishJob(Cluster* cluster);
 
   // Each returns the deadline of a call that begins now and waits for the job's
   // start, for a step, or for an answer.
@@ -186,13 +200,18 @@ class Connection {
   // Set once, before has_variables_.
   std::shared_ptr<const Declared> declared_;
   bool finished_before_ = false;
+  // If finished_before_: the last checkpoint, or why it cannot be read.
+  absl::StatusOr<std::shared_ptr<const Values>> last_checkpoint_ = nullptr;
   std::atomic<bool> has_variables_{false};
+  // Whether the job was asked to end, and will.
+  std::atomic<bool> finishing_{false};
 
   Pending<std::string> status_ ABSL_GUARDED_BY(mutex_);
   Pending<uint64_t> saving_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> reporting_ ABSL_GUARDED_BY(mutex_);
   Pending<std::optional<proto::CheckpointName>> next_evaluation_
       ABSL_GUARDED_BY(mutex_);
+  Pending<Nothing> finishing_call_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> leaving_ ABSL_GUARDED_BY(mutex_);
 
   // The loop, of which there is at most one. Loop::Drop is called before the

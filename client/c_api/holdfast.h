@@ -429,13 +429,42 @@ HOLDFAST_EXPORT int32_t holdfast_report_metrics(
 
 /* ---- The end ---- */
 
+/* Ends the job for all tasks before its last step, and waits until it is done.
+ * It ends like a job that has made all its steps, at the first step at which it
+ * can, with a last checkpoint if the ps have a checkpoint directory. For
+ * workers; several may call it, more than once, and it does nothing when the
+ * job is done.
+ *
+ * A turn that has not been contributed is passed without a gradient, as are
+ * those that this worker would still get: if there is a loop,
+ * holdfast_loop_next returns the turn that is done, and memory that was handed
+ * in belongs to the caller again. If this times out before the job has been
+ * asked to end, nothing has changed yet; repeat it until it does not time out.
+ * Errors: INVALID for a task that is not a worker; those of
+ * holdfast_loop_next. */
+HOLDFAST_EXPORT int32_t holdfast_finish(holdfast_cluster* cluster,
+                                        int64_t timeout_ms,
+                                        holdfast_error** error);
+
 /* Ends this task's part in an orderly way. A non-empty `reason` says why the
  * job cannot continue, and ends the job for all tasks. NULL or "": the job is
- * done, or this worker steps down and another process may take its place. Loops
- * and pulls in progress fail. */
+ * done, or this worker was told to stop and another process may take its place.
+ * A program that leaves of its own accord before the job is done uses
+ * holdfast_step_down, or holdfast_finish before. Loops and pulls in progress
+ * fail. */
 HOLDFAST_EXPORT int32_t holdfast_leave(holdfast_cluster* cluster,
                                        const char* reason, int64_t timeout_ms,
                                        holdfast_error** error);
+
+/* Does the same as holdfast_leave without a reason, for a worker that leaves of
+ * its own accord. If the job is not done, an event says that it has, and so
+ * does the text of whoever waits for this worker. `program_ended`: not 0 if the
+ * program is about to end, without an error; 0 if it goes on without the
+ * cluster. */
+HOLDFAST_EXPORT int32_t holdfast_step_down(holdfast_cluster* cluster,
+                                           int32_t program_ended,
+                                           int64_t timeout_ms,
+                                           holdfast_error** error);
 
 /* Ends all threads and connections. If holdfast_leave was not called, the
  * cluster learns that this task ended without leaving, which ends the job

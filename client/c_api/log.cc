@@ -31,6 +31,7 @@ class Sink final : public google::LogSink {
             size_t length) override {
     absl::MutexLock lock(&mutex_);
     if (sink_ == nullptr) {
+      if (severity == google::GLOG_FATAL) return;  // glog writes it
       return WriteLogLine(severity, file, number, time, {message, length});
     }
     const std::string line = PrintableLines({message, length});
@@ -67,6 +68,8 @@ void BeginLog() {
       google::InitGoogleLogging("holdfast");
     }
     LogOnlyTo(&TheSink());
+    // The caller may not be able to show the last words of a process.
+    FLAGS_stderrthreshold = google::GLOG_FATAL;
     LimitGrpcLog();
   });
 }

@@ -230,6 +230,7 @@ Error Loop::ReadRows(absl::Span<const RowUse> rows,
     return !here.ok() || *here;
   });
   if (loop_ == nullptr || given_up_) return Closed();
+  if (!here.ok() && loop_->from_checkpoint()) return NoValues(here.status());
   if (!here.ok()) return connection_->OfCall(here.status());
   return done ? Error() : connection_->NotYet();
 }

@@ -53,6 +53,11 @@ class Values {
   Error GetRows(size_t index, absl::Span<float> into) const;
   std::string Digest() const;
 
+  const std::shared_ptr<const Declared>& declared() const { return declared_; }
+  const std::shared_ptr<const Parameters>& parameters() const {
+    return values_;
+  }
+
   // The tables of a checkpoint; there are none if the values are not from one.
   size_t num_tables() const { return num_rows_.size(); }
   // The following return INVALID if there is no such table.

@@ -611,6 +611,10 @@ absl::StatusOr<proto::StopResponse> FakeCluster::StopJob(
   return absl::FailedPreconditionError("nothing is stopped here");
 }
 
+absl::Status FakeCluster::Finish(absl::Time deadline) {
+  return Call("finish", deadline);
+}
+
 absl::StatusOr<proto::SetLearningRateResponse> FakeCluster::SetLearningRate(
     const proto::SetLearningRateRequest& request, absl::Time deadline) {
   return absl::FailedPreconditionError("no learning rate is changed here");
@@ -628,6 +632,11 @@ bool FakeCluster::rolled_back() const {
 
 absl::Status FakeCluster::Leave(const std::string& error, absl::Time deadline) {
   return Call(error.empty() ? "leave" : absl::StrCat("leave: ", error),
+              deadline);
+}
+
+absl::Status FakeCluster::LeaveEarly(bool program_ended, absl::Time deadline) {
+  return Call(program_ended ? "leave: program ended" : "leave: stepped down",
               deadline);
 }
 

@@ -101,7 +101,8 @@ class FakeCluster final : public Cluster {
   //   "await verdict #1", "pull 1", "await pull 1",
   //   "await variable 0 of pull 1", "pin 4", "read 4",
   //   "report 4", "next evaluation", "report 4 of generation 1", "status",
-  //   "events 0", "history 0", "await done", "cancel", "leave", "leave: why",
+  //   "events 0", "history 0", "await done", "finish", "cancel", "leave",
+  //   "leave: why", "leave: program ended", "leave: stepped down",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
@@ -161,12 +162,14 @@ class FakeCluster final : public Cluster {
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::StatusOr<proto::StopResponse> StopJob(proto::StopRequest request,
                                               absl::Time deadline) override;
+  absl::Status Finish(absl::Time deadline) override;
   absl::StatusOr<proto::SetLearningRateResponse> SetLearningRate(
       const proto::SetLearningRateRequest& request,
       absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   void Cancel() override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;
+  absl::Status LeaveEarly(bool program_ended, absl::Time deadline) override;
   proto::JobState state() const override;
   bool rolled_back() const override;
   GlobalStep durable_step() const override { return durable; }

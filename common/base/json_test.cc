@@ -45,7 +45,8 @@ TEST(ToJsonTest, LeavesOutWhatIsOptionalAndNotSet) {
 TEST(JsonStringTest, IsReadBackAsItWas) {
   for (const std::string text :
        {"", "plain", "\"quoted\" and \\", "lines\nand\ttabs\r", "\x01\x7f",
-        "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xa2"}) {
+        "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xa2",
+        "\xc2\x9b \xe2\x80\xae \xf3\xa0\x81\x81"}) {
     google::protobuf::Value value;
     ASSERT_TRUE(
         google::protobuf::util::JsonStringToMessage(JsonString(text), &value)
@@ -54,6 +55,11 @@ TEST(JsonStringTest, IsReadBackAsItWas) {
     EXPECT_EQ(value.string_value(), text);
     EXPECT_THAT(JsonString(text), Not(HasSubstr("\n")));
   }
+}
+
+TEST(JsonStringTest, EscapesWhatIsNotPrintable) {
+  EXPECT_EQ(JsonString("\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81"),
+            R"("\u009b\u202e\udb40\udc41")");
 }
 
 TEST(JsonStringTest, ReplacesWhatIsNotUtf8) {

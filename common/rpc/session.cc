@@ -455,6 +455,19 @@ void Session::SendTrace(absl::Duration patience) {
 }
 
 absl::Status Session::Close(const std::string& error, absl::Time deadline) {
+  proto::LeaveRequest request;
+  request.set_error(error);
+  return Leave(std::move(request), deadline);
+}
+
+absl::Status Session::CloseEarly(bool program_ended, absl::Time deadline) {
+  proto::LeaveRequest request;
+  request.set_program_ended(program_ended);
+  request.set_stepped_down(!program_ended);
+  return Leave(std::move(request), deadline);
+}
+
+absl::Status Session::Leave(proto::LeaveRequest request, absl::Time deadline) {
   absl::MutexLock closing(&closing_);
   if (left_) return absl::OkStatus();
   SendTrace(std::min(kTracePatience, deadline - SteadyNow()));
@@ -464,9 +477,8 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   if (absl::IsUnavailable(status())) return status();
   rpc_->Permit();
 
-  proto::LeaveRequest request;
   *request.mutable_sender() = sender();
-  request.set_error(PrintableLines(error));
+  request.set_error(PrintableLines(request.error()));
   Backoff backoff;
   absl::InsecureBitGen random;
   for (bool repeated = false;; repeated = true) {

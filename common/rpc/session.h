@@ -140,6 +140,11 @@ class Session {
   // once, when the session has ended because the coordinator was silent.
   absl::Status Close(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(closing_, mutex_);
+  // The same for a worker that may leave before the job is done, without an
+  // error and without having been told to: users are told so. `program_ended`:
+  // whether its program has ended.
+  absl::Status CloseEarly(bool program_ended, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(closing_, mutex_);
 
  private:
   struct Rpc;  // the stub, and the calls in progress
@@ -168,6 +173,9 @@ class Session {
   void Hear(absl::FunctionRef<void(News* news)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& why);
+  // `request` says why the task leaves; its sender is filled in.
+  absl::Status Leave(proto::LeaveRequest request, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(closing_, mutex_);
   void StopRenewing();
   // Returns false if the session was stopped in the meantime.
   bool Sleep(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -43,6 +43,7 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
   job_.chronicle.TakeUp(job_.options.history);
   job_.evaluations.TakeUp(journal);
   job_.rates.TakeUp(journal);
+  if (journal.has_early_end()) job_.finish = journal.early_end();
   job_.generation = std::max(job_.generation, Generation(journal.generation()));
   if (journal.has_declaration()) {
     if (absl::Status status = job_.declared.TakeUp(journal); !status.ok()) {
@@ -254,10 +255,13 @@ absl::Status Coordinator::Resume(const TaskId& task,
   }
   if (job_.declared.settled() && !has_facts) WriteDeclaration();
   if (job_.declared.settled()) return absl::OkStatus();
+  // A job that was ended early, and is given more to do, goes on.
+  if (job_.finished_before) job_.finish.reset();
   job_.journal.Change(
       [this](proto::Journal* journal) {
         job_.declared.AddTo(journal);
         journal->set_finished(false);
+        if (!job_.finish.has_value()) journal->clear_early_end();
       },
       [this, text = Shorten(absl::StrJoin(*changes, ", "), kMaxTextBytes)] {
         job_.declared.Settle();

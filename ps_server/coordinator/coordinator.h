@@ -255,8 +255,15 @@ class Coordinator : private Members::Owner, private Director {
   void Look(absl::Time now);
   void JudgePaces(absl::Time now);
   void OnEvaluation(const proto::EvaluationResult& result, bool by_evaluator);
-  // Ends the job early once evaluations have decided so.
+  // Ends the job early once evaluations have decided so, or a task has asked
+  // for it.
   void AdvanceEarlyStopping();
+  // Makes the job end at the first step at which it can, but not before `least`
+  // steps. Returns the number of steps that it makes.
+  uint64_t EndEarly(uint64_t least);
+  // Stop with `finish`.
+  void Finish(const proto::StopRequest& request,
+              Reply<proto::StopResponse> reply);
   // Refuses the contributions to the open step, which will not be made.
   void RefuseContributions();
   // Gives checkpoints to evaluators that wait for one.
@@ -276,6 +283,8 @@ class Coordinator : private Members::Owner, private Director {
   void StartNext();
   // Called when a task has been lost, or has left.
   void OnGone(const TaskId& task);
+  // Describes, for users, how a task has been lost, or has left.
+  std::string DescribeGone(const TaskId& task) const;
   // [L4] Fences the worker's life.
   void ShutOut(const TaskId& worker);
   // Fences a live worker that has made a false statement, which `why`

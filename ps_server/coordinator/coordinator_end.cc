@@ -10,6 +10,7 @@
 #include "common/base/printable_text.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {
@@ -45,6 +46,11 @@ void Coordinator::OnFinished() {
   } else {
     GoToLastCheckpoint();
   }
+  const auto& saved = job_.journal.journal().checkpoints();
+  if (!saved.empty() && job_.options.checkpoint_folder) {
+    job_.state.set_last_checkpoint(
+        job_.options.checkpoint_folder(*saved.rbegin()));
+  }
   job_.journal.Stop();
   decisions_.OnJournalStopped();
   if (job_.created) job_.chronicle.Write();
@@ -57,6 +63,14 @@ void Coordinator::OnFinished() {
 void Coordinator::Stop(const proto::StopRequest& request,
                        Reply<proto::StopResponse> reply) {
   const Outbox::Event event(&job_.outbox);
+  if (request.finish()) return Finish(request, std::move(reply));
+  if (IsWorker(ToTaskId(request.sender().task()))) {
+    return job_.outbox.Answer(
+        std::move(reply),
+        absl::PermissionDeniedError(absl::StrCat(
+            ToTaskId(request.sender().task()).ToString(),
+            " may end the job (finish), but only operators may stop it")));
+  }
   if (job_.archive == nullptr && !request.without_checkpoint() &&
       !job_.ended()) {
     return job_.outbox.Answer(
@@ -78,6 +92,49 @@ void Coordinator::Stop(const proto::StopRequest& request,
   }
   stop_.Ask(request, std::move(reply));
 }
+
+// ---- DONE early, because a task has asked for it ----
+
+void Coordinator::Finish(const proto::StopRequest& request,
+                         Reply<proto::StopResponse> reply) {
+  const TaskId task = ToTaskId(request.sender().task());
+  if (IsWorker(task)) {
+    const auto session = job_.members.FindLife(request.sender());
+    absl::Status status = session.status();
+    if (job_.members.IsFenced(session, request.sender())) {
+      status =
+          absl::AbortedError(absl::StrCat(task.ToString(), " has been fenced"));
+    }
+    if (!status.ok()) return job_.outbox.Answer(std::move(reply), status);
+  }
+  // A job that stops or has ended, now or before this process started, does not
+  // end early any more.
+  if (job_.ended() || job_.finished_before || stop_.asked()) {
+    return stop_.Await(request, std::move(reply));
+  }
+  if (!job_.declared.has_value()) {
+    return job_.outbox.Answer(
+        std::move(reply),
+        absl::FailedPreconditionError(absl::StrCat(
+            "there is no job to end yet: waiting for ", WaitingFor())));
+  }
+  const bool repeated = job_.finish.has_value();
+  if (!repeated) {
+    job_.finish.emplace();
+    job_.finish->set_by(IsWorker(task) ? NameOf(task) : "an operator");
+    job_.finish->set_step(job_.global_step());
+  }
+  if (repeated && decisions_.saved()) {
+    return stop_.Await(request, std::move(reply));
+  }
+  decisions_.OnChanged([this, request, reply = std::move(reply)](
+                           const absl::Status& saved) mutable {
+    if (!saved.ok()) return job_.outbox.Answer(std::move(reply), saved);
+    stop_.Await(request, std::move(reply));
+  });
+}
+
+// ---- STOPPED ----
 
 // [E2]
 void Coordinator::AdvanceStop() {

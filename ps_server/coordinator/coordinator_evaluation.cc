@@ -176,27 +176,41 @@ void Coordinator::AdvanceEarlyStopping() {
     }
     return;
   }
-  if (!judge_early_stopping_ || !decisions_.saved()) return;
+  if (!decisions_.saved() || job_.AllStepsFixed()) return;
+  if (job_.finish.has_value()) {
+    const uint64_t end = EndEarly(0);
+    const std::string at =
+        absl::StrCat(" at step ", end, " of ", job_.declared->total_steps());
+    return job_.Tell(
+        proto::Event::EARLY_STOPPING,
+        job_.finish->step() > end
+            ? absl::StrCat("the job is done", at,
+                           ", to which it has gone back: ", job_.finish->by(),
+                           " has ended it at step ", job_.finish->step())
+            : absl::StrCat(job_.finish->by(), " has ended the job", at));
+  }
+  if (!judge_early_stopping_) return;
   judge_early_stopping_ = false;
   const std::optional<uint64_t> after = job_.evaluations.StopAfter();
-  if (!after.has_value() || job_.AllStepsFixed()) return;
+  if (!after.has_value()) return;
   const uint64_t fixed = job_.evaluations.fixed_every();
+  const uint64_t end = EndEarly(fixed > 0 ? *after + fixed : 0);
+  const auto status = job_.evaluations.status();
+  job_.Tell(proto::Event::EARLY_STOPPING,
+            absl::StrCat("evaluations have not improved since step ",
+                         status->best_step(), ": the job is done at step ", end,
+                         " of ", job_.declared->total_steps()));
+}
+
+uint64_t Coordinator::EndEarly(uint64_t least) {
   if (job_.declared.asynchronous()) {
     job_.tickets.Seal();
     job_.early_end = job_.tickets.pool().next();
   } else {
-    job_.early_end =
-        std::max(job_.step.number().value(), fixed > 0 ? *after + fixed : 0);
+    job_.early_end = std::max(job_.step.number().value(), least);
+    if (job_.AllStepsFixed()) RefuseContributions();
   }
-  const auto status = job_.evaluations.status();
-  job_.Tell(
-      proto::Event::EARLY_STOPPING,
-      absl::StrCat("evaluations have not improved since step ",
-                   status->best_step(), ": the job is done at step ",
-                   *job_.early_end, " of ", job_.declared->total_steps()));
-  if (!job_.declared.asynchronous() && job_.AllStepsFixed()) {
-    RefuseContributions();
-  }
+  return *job_.early_end;
 }
 
 void Coordinator::RefuseContributions() {

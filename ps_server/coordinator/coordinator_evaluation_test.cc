@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/job/task_id.h"
@@ -19,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 const TaskId kEvaluator = {kEvaluatorJob, 0};
 
@@ -72,6 +74,23 @@ class CoordinatorEvaluationTest : public CoordinatorTest {
     request.set_factor(factor);
     if (at_step.has_value()) request.set_at_step(*at_step);
     return Ask(&Coordinator::SetLearningRate, request);
+  }
+  // Worker `index` asks for the end of the job.
+  Answer<proto::StopResponse> Finish(uint32_t index = 0,
+                                     uint64_t wait_ms = 1000) {
+    proto::StopRequest request;
+    *request.mutable_sender() = SenderOf(Worker(index));
+    request.set_finish(true);
+    request.set_wait_ms(wait_ms);
+    return Ask(&Coordinator::Stop, request);
+  }
+  // The texts of the events of that kind.
+  std::vector<std::string> Texts(proto::Event::Kind kind) const {
+    std::vector<std::string> texts;
+    for (const proto::Event& event : events().events()) {
+      if (event.kind() == kind) texts.push_back(event.text());
+    }
+    return texts;
   }
   bool Told(proto::Event::Kind kind) const {
     for (const proto::Event& event : events().events()) {
@@ -435,6 +454,127 @@ TEST_F(CoordinatorEvaluationTest, AtFixedStepsTheStepDoesNotDependOnTiming) {
   FinishSave();
   EXPECT_EQ(state().phase(), proto::DONE);
   EXPECT_EQ(Status().global_step(), 6u);
+}
+
+// ---- Ended by a worker ----
+
+TEST_F(CoordinatorEvaluationTest, AWorkerEndsTheJobForAll) {
+  Make();
+  StartTraining();
+  OfferBoth(0);
+  const auto late = Offer(Worker(1), 1, 1, 2);
+  const auto ended = Finish();
+  EXPECT_EQ(late->verdict(), proto::STALE) << "step 1 is not made";
+  EXPECT_FALSE(ended.came()) << "step 0 is being committed";
+  EXPECT_THAT(Texts(proto::Event::EARLY_STOPPING),
+              ElementsAre("/job:worker/task:0 (host-of-worker0:77) has ended "
+                          "the job at step 1 of 10"));
+  // Once is enough.
+  const auto again = Finish(1);
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(ended->state().phase(), proto::DONE);
+  EXPECT_EQ(again->step(), 1u);
+  EXPECT_EQ(Finish(1)->state().phase(), proto::DONE);
+  EXPECT_THAT(Texts(proto::Event::EARLY_STOPPING), SizeIs(1));
+}
+
+TEST_F(CoordinatorEvaluationTest, TheEndIsAnsweredWhenItIsOnDisk) {
+  MakeWithArchive();
+  StartTraining();
+  archive_->quick = false;
+  const auto ended = Finish(0, /*wait_ms=*/0);
+  EXPECT_FALSE(ended.came());
+  OfferBoth(0);
+  EXPECT_THAT(links_->commits, SizeIs(2)) << "goes on until then";
+  AckCommits();
+  archive_->AnswerJournal();
+  ASSERT_TRUE(ended.came());
+  EXPECT_EQ(archive_->journal.early_end().by(),
+            "/job:worker/task:0 (host-of-worker0:77)");
+  archive_->quick = true;
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(archive_->journal.finished());
+  EXPECT_EQ(archive_->Checkpoints(), "1/1");
+}
+
+TEST_F(CoordinatorEvaluationTest, TheEndOutlivesTheCoordinatorAndRollBacks) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  MakeStep(0);
+  OfferBoth(1);
+  AckCommits();
+  Finish();
+  // The checkpoint of step 2 was not written.
+  Begin();
+  for (const TaskId& task : AllTasks()) Join(task, 9);
+  ASSERT_TRUE(Declare(Saving(MakeDeclaration())).status().ok());
+  PuppetLinks::AnswerAll(links_->restores);
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(Status().global_step(), 1u);
+  EXPECT_THAT(Texts(proto::Event::EARLY_STOPPING).back(),
+              AllOf(HasSubstr("the job is done at step 1 of 10, to which it "
+                              "has gone back"),
+                    HasSubstr("has ended it at step 2")));
+  // With more steps it goes on.
+  Begin();
+  for (const TaskId& task : AllTasks()) Join(task, 10);
+  ASSERT_TRUE(Declare(Saving(MakeDeclaration(12))).status().ok());
+  PuppetLinks::AnswerAll(links_->restores);
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_FALSE(archive_->journal.has_early_end());
+  MakeStep(1);
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+}
+
+TEST_F(CoordinatorEvaluationTest, TheEndWaitsForTicketsThatAreOut) {
+  Make();
+  StartTraining(Asynchronous(100));
+  EXPECT_EQ(Index(Take(Worker(0), 1)), 0u);
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
+  Finish();
+  EXPECT_THAT(Texts(proto::Event::EARLY_STOPPING),
+              ElementsAre(HasSubstr("has ended the job at step 2 of 100")));
+  const auto no_more = Take(Worker(0), 2, {Spent(1)});
+  EXPECT_FALSE(no_more.came());
+  Book(Worker(1), 1);
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(Empty(no_more));
+}
+
+TEST_F(CoordinatorEvaluationTest, TicketsOfASynchronousJobToo) {
+  Make();
+  StartTraining(ByTicket(2, 2, 100));
+  EXPECT_EQ(Index(Take(Worker(0), 1)), 0u);
+  const auto parked = Offer(Worker(0), 0, 0, 1);
+  Finish(1);
+  EXPECT_EQ(parked->verdict(), proto::STALE);
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(Empty(Take(Worker(0), 2)));
+}
+
+TEST_F(CoordinatorEvaluationTest, WhoMayNotEndTheJob) {
+  Make();
+  Join(Worker(0));
+  EXPECT_EQ(Finish().status().code(), kNotReady) << "nothing is declared";
+  Make();
+  StartTraining();
+  proto::StopRequest request;
+  *request.mutable_sender() = SenderOf(Worker(0));
+  EXPECT_EQ(Ask(&Coordinator::Stop, request).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  request.set_finish(true);
+  request.mutable_sender()->set_incarnation(77);
+  EXPECT_EQ(Ask(&Coordinator::Stop, request).status().code(), kNotFound);
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  // An operator may.
+  request.clear_sender();
+  EXPECT_TRUE(Ask(&Coordinator::Stop, request).came());
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_THAT(Texts(proto::Event::EARLY_STOPPING),
+              ElementsAre(HasSubstr("an operator has ended the job")));
 }
 
 // ---- The learning rate ----

@@ -9,6 +9,7 @@
 #include "common/job/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ps_server/coordinator/events.h"
 #include "ps_server/coordinator/testing/coordinator_testing.h"
 
 namespace holdfast {
@@ -200,6 +201,59 @@ TEST_F(CoordinatorLostWorkersTest, AStepStaysOpenForALostWorker_L3) {
   EXPECT_TRUE(Renew(Worker(1)).status().ok());
   EXPECT_EQ(OfferTo(0, 1)->verdict(), proto::ACCEPTED);
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
+}
+
+TEST_F(CoordinatorLostWorkersTest, WhoLeavesOfItsOwnAccordIsToldSo_L3) {
+  const auto leave = [&](bool program_ended) {
+    proto::LeaveRequest request;
+    *request.mutable_sender() = SenderOf(Worker(1));
+    request.set_program_ended(program_ended);
+    request.set_stepped_down(!program_ended);
+    EXPECT_TRUE(Ask(request).status().ok());
+    return events().events().back().text();
+  };
+  StartTraining();
+  OfferBoth(0);
+  AckCommits();
+  EXPECT_EQ(leave(/*program_ended=*/true),
+            "/job:worker/task:1 (host-of-worker1:77) left at step 1 of 10: its "
+            "program has ended without an error; to end the job for all, call "
+            "finish() (holdfast_finish); the job waits for it for 5m at most");
+  const auto waiting = OfferTo(1, 0);
+  Pass(absl::Seconds(3), AllBut(Worker(1)));
+  EXPECT_THAT(Status().waiting_for(),
+              HasSubstr("/job:worker/task:1 (host-of-worker1:77, left: its "
+                        "program has ended without an error)"));
+  // Worker 0 is told so, too.
+  EXPECT_THAT(waiting->waiting_for(),
+              HasSubstr("left: its program has ended without an error)"));
+  Pass(recovery_timeout_, AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(),
+              AllOf(HasSubstr("left: its program has ended without an error"),
+                    HasSubstr("no replacement joined")));
+
+  Make();
+  StartTraining();
+  EXPECT_THAT(leave(/*program_ended=*/false),
+              HasSubstr("left at step 0 of 10: its program has closed the "
+                        "cluster; to end the job for all, call finish()"));
+  Join(Worker(1), 2);
+  EXPECT_THAT(Status().waiting_for(), Not(HasSubstr("left")));
+
+  Make();
+  StartTraining(Asynchronous(100));
+  EXPECT_THAT(leave(/*program_ended=*/true), HasSubstr("is fenced"));
+  EXPECT_THAT(events().events().rbegin()[1].text(),
+              AllOf(HasSubstr("call finish() (holdfast_finish); the job "
+                              "continues without it")));
+
+  // Nobody waits for a worker after the last step.
+  Make();
+  TrainToTheEnd();
+  const size_t before = events().events().size();
+  leave(/*program_ended=*/true);
+  EXPECT_EQ(events().events().size(), before);
 }
 
 TEST_F(CoordinatorLostWorkersTest, WhoDoesNotComeBackEndsTheJobByName_L3) {

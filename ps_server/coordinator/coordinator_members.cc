@@ -12,6 +12,17 @@
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {
+namespace {
+
+// Why a task leaves a job that is not done, for users; empty if it does not
+// say.
+std::string DepartureIn(const proto::LeaveRequest& request) {
+  if (request.program_ended()) return "its program has ended without an error";
+  if (request.stepped_down()) return "its program has closed the cluster";
+  return "";
+}
+
+}  // namespace
 
 void Coordinator::Register(const proto::RegisterRequest& request,
                            Reply<proto::RegisterResponse> reply) {
@@ -51,7 +62,7 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
                          " left before the end: ", request.error()));
       }
     }
-    job_.members.OnLeave(life.worker);
+    job_.members.OnLeave(life.worker, DepartureIn(request));
     if (IsWorker(life.worker) && (job_.ended() || job_.AllStepsFixed())) {
       end_.OnTold(life);
     }
@@ -109,17 +120,33 @@ void Coordinator::OnBack(const TaskId& task) {
 
 void Coordinator::OnLost(const TaskId& task) { OnGone(task); }
 
+std::string Coordinator::DescribeGone(const TaskId& task) const {
+  const Member& session = *job_.members.Find(task);
+  if (!session.left()) {
+    return absl::StrCat(NameOf(task),
+                        " is lost: nothing was heard from it for ",
+                        absl::FormatDuration(job_.options.lease));
+  }
+  // A worker that has nothing more to do may end without waiting for the end.
+  if (session.departure.empty() || !IsWorker(task) || job_.AllStepsFixed()) {
+    return absl::StrCat(NameOf(task), " left before the end");
+  }
+  return absl::StrCat(
+      NameOf(task), " left ",
+      job_.created ? absl::StrCat("at step ", job_.global_step(), " of ",
+                                  job_.declared->total_steps())
+                   : "before training began",
+      ": ", session.departure,
+      "; to end the job for all, call finish() (holdfast_finish)");
+}
+
 void Coordinator::OnGone(const TaskId& task) {
   if (IsWorker(task)) job_.tickets.SetLive(task, false);
   if (IsEvaluator(task)) job_.evaluations.Release(task);
   if (job_.ended()) return;
   job_.declared.OnGone(task);
   const bool left = job_.members.Find(task)->left();
-  const std::string what =
-      left ? absl::StrCat(NameOf(task), " left before the end")
-           : absl::StrCat(NameOf(task),
-                          " is lost: nothing was heard from it for ",
-                          absl::FormatDuration(job_.options.lease));
+  const std::string what = DescribeGone(task);
   const auto tell = [&](const std::string& consequence) {
     job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
               absl::StrCat(what, consequence), task);

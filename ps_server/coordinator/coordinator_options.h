@@ -45,6 +45,10 @@ struct CoordinatorOptions {
   // The journal found in the checkpoint directory; for an empty directory it
   // has a directory_nonce and nothing else. Ignored without an archive.
   proto::Journal journal;
+  // Returns the folder of a checkpoint, as this process sees it, for tasks that
+  // read it when the job is done. Empty: tasks are told none.
+  std::function<std::string(const proto::CheckpointName& name)>
+      checkpoint_folder;
   // The history found in the checkpoint directory. Empty if there is none, or
   // if it belongs to another directory. Ignored without an archive.
   proto::History history;

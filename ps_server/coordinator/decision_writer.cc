@@ -72,6 +72,9 @@ void DecisionWriter::Write(const std::vector<proto::CheckpointName>& best) {
       [this, best, change = changed_](proto::Journal* journal) {
         job_->evaluations.AddTo(journal);
         job_->rates.AddTo(journal->mutable_learning_rate_changes());
+        if (job_->finish.has_value()) {
+          *journal->mutable_early_end() = *job_->finish;
+        }
         journal->mutable_best()->Assign(best.begin(), best.end());
       },
       [this, best, change = changed_] {

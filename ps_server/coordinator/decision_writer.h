@@ -13,10 +13,10 @@
 
 namespace holdfast {
 
-// Keeps in the journal what operators and evaluations have decided: changes of
-// the learning rate, results on which decisions depend, and the best
-// checkpoints. The caller that brought a change is answered once the change is
-// on disk.
+// Keeps in the journal what operators, workers and evaluations have decided:
+// changes of the learning rate, the early end of the job, results on which
+// decisions depend, and the best checkpoints. The caller that brought a change
+// is answered once the change is on disk.
 //
 //  1. A checkpoint that has become one of the best is linked into their folder.
 //  2. The journal is written.

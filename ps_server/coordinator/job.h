@@ -246,6 +246,9 @@ struct Job {
   // Set when the job ends early: the number of steps that it makes, or of
   // tickets in an asynchronous job.
   std::optional<uint64_t> early_end;
+  // The request to end the job early, if there is one (Coordinator.Stop with
+  // `finish`). Kept in the journal; holds across generations.
+  std::optional<proto::EarlyEnd> finish;
 
   // What users are shown; nothing else depends on it.
   Chronicle chronicle;

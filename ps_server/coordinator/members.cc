@@ -79,8 +79,11 @@ std::string Members::Describe(const TaskId& task) const {
   if (session == nullptr) {
     return absl::StrCat(task.ToString(), " (not joined)");
   }
-  return absl::StrCat(task.ToString(), " (", session->process,
-                      session->live() || ended() ? ")" : ", lost)");
+  const std::string name =
+      absl::StrCat(task.ToString(), " (", session->process);
+  if (session->live() || ended()) return name + ")";
+  if (session->departure.empty()) return name + ", lost)";
+  return absl::StrCat(name, ", left: ", session->departure, ")");
 }
 
 void Members::AddTo(proto::GetStatusResponse* status) const {
@@ -516,8 +519,9 @@ void Members::JudgeLeases() {
   }
 }
 
-void Members::OnLeave(const TaskId& task) {
+void Members::OnLeave(const TaskId& task, const std::string& departure) {
   Member& session = sessions_.at(task);
+  session.departure = departure;
   session.lost_at = clock_->Now();
   SetPresence(task, &session, Presence::kLeft);
 }

@@ -61,6 +61,8 @@ struct Member {
   Presence presence = Presence::kLive;
   // When the task was last lost, or when it left.
   absl::Time lost_at = absl::InfiniteFuture();
+  // Why the task has left, for users. Empty if it has not, or did not say.
+  std::string departure;
   // When the task last renewed its lease, or joined.
   absl::Time renewed_at;
   // What the task last reported; absent if it has not reported any.
@@ -172,8 +174,9 @@ class Members {
     return clock_->Now() - judged_from_ >= options_.lease;
   }
 
-  // Called when the task, which must be live, says that its session is over.
-  void OnLeave(const TaskId& task);
+  // Called when the task, which must be live, says that its session is over,
+  // and perhaps why (Member::departure).
+  void OnLeave(const TaskId& task, const std::string& departure = "");
   // Ends the sessions of workers and evaluators, for which the job no longer
   // waits.
   void GiveUpWorkers();

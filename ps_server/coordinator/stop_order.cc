@@ -14,7 +14,14 @@ void StopOrder::Ask(const proto::StopRequest& request,
   asked_ = true;
   // A later call may waive the checkpoint that an earlier call wanted.
   without_checkpoint_ = without_checkpoint_ || request.without_checkpoint();
-  if (request.wait_ms() == 0 || parked_.full()) return Tell(std::move(reply));
+  Await(request, std::move(reply));
+}
+
+void StopOrder::Await(const proto::StopRequest& request,
+                      Reply<proto::StopResponse> reply) {
+  if (job_->ended() || request.wait_ms() == 0 || parked_.full()) {
+    return Tell(std::move(reply));
+  }
   parked_.Park({}, std::move(reply),
                ParkedUntil(job_->clock->Now(), request.wait_ms()));
 }

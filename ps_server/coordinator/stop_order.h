@@ -25,6 +25,9 @@ class StopOrder {
 
   // [E1] Orders the job to stop, and parks the call until the job has ended.
   void Ask(const proto::StopRequest& request, Reply<proto::StopResponse> reply);
+  // Parks the call until the job has ended, and orders nothing.
+  void Await(const proto::StopRequest& request,
+             Reply<proto::StopResponse> reply);
   // Answers the call with the state of the job, and orders nothing.
   void Tell(Reply<proto::StopResponse> reply);
   bool asked() const { return asked_; }

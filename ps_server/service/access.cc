@@ -41,7 +41,9 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
         {"/holdfast.proto.Coordinator/Trace", {kOperatorJob}},
         {"/holdfast.proto.Coordinator/ReportTrace", members},
-        {"/holdfast.proto.Coordinator/Stop", {kOperatorJob}},
+        // Workers only to finish the job (CheckUse).
+        {"/holdfast.proto.Coordinator/Stop",
+         {kWorkerJob, kChiefJob, kOperatorJob}},
         {"/holdfast.proto.Coordinator/SetLearningRate", {kOperatorJob}},
 
         {"/holdfast.proto.Shard/Give", workers},
@@ -96,6 +98,16 @@ absl::Status CheckAccess(const std::string& training, const Caller& caller,
                    ", which is for: ", absl::StrJoin(RolesOf(method), ", ")));
 }
 
+absl::Status CheckUse(const Caller& caller, const proto::StopRequest& request) {
+  if (!caller.has_value() || caller->task.job == kOperatorJob ||
+      request.finish()) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      caller->ToUri(),
+      " may end the job (finish), but only operators may stop it"));
+}
+
 absl::Status CheckSender(const Caller& caller, const proto::Sender& sender) {
   if (!caller.has_value()) return absl::OkStatus();
   const TaskId named = {sender.task().job(), sender.task().index()};
@@ -105,6 +117,14 @@ absl::Status CheckSender(const Caller& caller, const proto::Sender& sender) {
   return absl::PermissionDeniedError(
       absl::StrCat("sender.task is ", named.ToString(),
                    ", but the certificate is that of ", caller->ToUri()));
+}
+
+absl::Status CheckSenderOf(const Caller& caller,
+                           const proto::StopRequest& request, int) {
+  const bool by_operator =
+      caller.has_value() && caller->task.job == kOperatorJob;
+  if (by_operator && !request.has_sender()) return absl::OkStatus();
+  return CheckSender(caller, request.sender());
 }
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "common/rpc/identity.h"
 #include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace holdfast {
 
@@ -43,6 +44,19 @@ auto CheckSenderOf(const Caller& caller, const Request& request, int)
 }
 template <typename Request>
 absl::Status CheckSenderOf(const Caller&, const Request&, long) {
+  return absl::OkStatus();
+}
+
+// A Stop without a sender is an operator's.
+absl::Status CheckSenderOf(const Caller& caller,
+                           const proto::StopRequest& request, int);
+
+// Checks that the caller's role may call the method with this request, for
+// methods that a role may use only in part.
+// Errors: PERMISSION_DENIED, naming the caller.
+absl::Status CheckUse(const Caller& caller, const proto::StopRequest& request);
+template <typename Request>
+absl::Status CheckUse(const Caller&, const Request&) {
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@ RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
     Request request;
     absl::Status valid = FromBytes(&bytes, &request);
     if (valid.ok()) valid = CheckSenderOf(caller, request, 0);
+    if (valid.ok()) valid = CheckUse(caller, request);
     if (valid.ok()) valid = ValidateMessage(request);
     if (!valid.ok()) return reply(std::move(valid));
     (strand->*hand)([machine, method, recorder, request = std::move(request),

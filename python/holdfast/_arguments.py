@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import _native
 
 # The limit of the protocol (ContributeRequest.examples).
-_MOST_EXAMPLES = 10**12
+MOST_EXAMPLES = 10**12
 
 
 def integer(name: str, value: Any, *, least: int = 0, most: int = 2**64 - 1) -> int:
@@ -53,8 +53,8 @@ def of_push(examples: Any, loss: Any, clip_factor: Any) -> tuple[int, float, flo
     Raises:
         TypeError, ValueError: One of them cannot be used; the error names it.
     """
-    if type(examples) is not int or not 0 <= examples <= _MOST_EXAMPLES:
-        examples = integer("examples", examples, most=_MOST_EXAMPLES)
+    if type(examples) is not int or not 0 <= examples <= MOST_EXAMPLES:
+        examples = integer("examples", examples, most=MOST_EXAMPLES)
     if loss is None:
         loss = _native.LOSS_UNKNOWN
     elif type(loss) is not float:

@@ -147,6 +147,16 @@ class Loop:
         self._error = ctypes.c_void_p()
         self._error_ref = ctypes.byref(self._error)
 
+    @property
+    def done(self) -> bool:
+        """Whether the script can know that the job is done."""
+        return self._has_turn and bool(self.turn.done)
+
+    def finish(self) -> None:
+        """Takes the last turn, once the job has been ended."""
+        self._sure = False
+        self._fetch_turn()
+
     def take(self) -> _native.Turn:
         """The turn to be answered, or the turn that says that the job is done.
 
@@ -407,6 +417,12 @@ class Loop:
             _native.wait(self._next, self._handle, SLICE_MS, self._turn_ref)
         elif kind != _native.OK:
             raise self._exception()
+        if self.turn.done and self.place is not None:
+            # The caller expects the final values in its memory: fails if they are not there.
+            nothing = (ctypes.c_void_p * self._count)()
+            _native.call(
+                library.holdfast_loop_read, self._handle, nothing, self._elements, self._count
+            )
         self._has_turn = True
         self._values = None
         self._lent.clear()

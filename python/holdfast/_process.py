@@ -20,7 +20,7 @@ import time
 import traceback
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast import _native
 from holdfast._native import SLICE_MS, library
@@ -44,17 +44,29 @@ at_prompt = False
 _shell: Any = None
 
 
-def leave(handle: int, reason: str, timeout_ms: int) -> None:
+def leave(
+    handle: int, reason: str, timeout_ms: int, *, early: Literal["", "ended", "open"] = ""
+) -> None:
     """Leaves the cluster, and closes the handle.
 
     If the cluster cannot be reached in time, it notices the loss when the lease runs out.
+
+    Args:
+        reason: Why the job cannot go on; empty if it can.
+        early: Whether the worker leaves of its own accord and without a reason, although the job
+            may not be done: "ended" if the program ends, "open" if it goes on without the cluster.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     error = ctypes.c_void_p()
     told = _native.text_bytes(reason)
     try:
         while True:
-            kind = library.holdfast_leave(handle, told, SLICE_MS, ctypes.byref(error))
+            if early:
+                kind = library.holdfast_step_down(
+                    handle, early == "ended", SLICE_MS, ctypes.byref(error)
+                )
+            else:
+                kind = library.holdfast_leave(handle, told, SLICE_MS, ctypes.byref(error))
             library.holdfast_error_free(error)
             if kind != _native.TIMED_OUT or time.monotonic() > deadline:
                 break

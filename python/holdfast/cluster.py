@@ -172,9 +172,11 @@ class Cluster:
     """A process's membership of a cluster, made by ``connect``.
 
     Leaving the ``with`` statement leaves the cluster. If the job is not done, this worker
-    steps down, and another may take its place. An exception raised by the script's own
-    code ends the job, and every worker is told the reason; at a prompt (Jupyter, IPython,
-    ``python -i``) only if it left a loop over batches.
+    steps down, and another may take its place; ``finish`` ends the job for all. An exception
+    raised by the script's own code ends the job, and every worker is told the reason; at a
+    prompt (Jupyter, IPython, ``python -i``) only if it left a loop over batches. ``Refused``
+    ends it, too, once the variables exist, because then an argument is wrong, unless this
+    worker differs from the others in what ``agree`` compares.
 
     A cluster belongs to one process: it cannot be pickled, and after ``os.fork()`` all
     methods raise ``Error`` in the child. Only one thread at a time may call its methods.
@@ -206,6 +208,7 @@ class Cluster:
         self.replicas = int(place.num_replicas)
         self.is_chief = bool(place.is_chief)
         self._evaluates = place.job == b"evaluator"
+        self._trains = place.job in (b"worker", b"chief")
         # At a prompt: the frames in which the body of a loop over batches runs.
         self._loop_frames: list[types.FrameType] = []
         # None until they exist on every ps.
@@ -581,8 +584,8 @@ class Cluster:
                 finite, the push contributes nothing, and is counted as not finite.
             examples: Number of examples in the batch, its weight in the step. With 0 the
                 push contributes nothing.
-            clip_factor: Factor from 0 to 1 for the gradient. Default: what the job's
-                ``clipping`` demands.
+            clip_factor: Factor from 0 to 1 for the gradient. With 0 the push changes nothing, not
+                even moments, as with 0 examples. Default: what the job's ``clipping`` demands.
 
         Raises:
             TypeError: A gradient has the wrong dtype, or an argument is not a number.
@@ -599,6 +602,32 @@ class Cluster:
     def skip(self) -> None:
         """Answers the current batch without a gradient."""
         self._need_turn().contribute_nothing()
+
+    def finish(self) -> None:
+        """Ends the job for all workers before its last step, and waits until it is done.
+
+        The job ends as after its last step, at the first step at which it can: every worker's loop
+        over ``batches`` ends, ``pull`` returns the final values, and the last checkpoint is taken
+        if the ps have a ``--checkpoint_dir``. To be called within ``batches`` or elsewhere; a
+        current batch that was not answered does not count. Several workers may call it. It does
+        nothing when the job is done.
+
+            for batch in cluster.batches():
+                ...
+                cluster.push(gradients, loss=loss, examples=len(x))
+                if loss < 0.01:
+                    cluster.finish()
+            values = cluster.pull()
+
+        Raises:
+            Refused: This process is not a worker.
+            Error: Nothing was declared yet.
+            Fenced, JobFailed, Stopped, Unavailable: The job did not end this way.
+        """
+        self._check()
+        _native.wait(library.holdfast_finish, self._handle, SLICE_MS)
+        if self._loop is not None:
+            self._loop.finish()
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.
@@ -798,10 +827,11 @@ class Cluster:
     def close(self) -> None:
         """Leaves the cluster, as the end of a ``with`` statement does.
 
-        If the job is not done, this worker steps down, and another may take its place.
-        Arrays returned by ``pull`` stay valid.
+        If the job is not done, this worker steps down, and another may take its place; the job may
+        wait for it in vain, so an event says what has happened. To end the job for all workers,
+        call ``finish`` before. Arrays returned by ``pull`` stay valid.
         """
-        self._end("", _LEAVE_MS)
+        self._end_with(None)
 
     def _check(self) -> None:
         if self._unusable:
@@ -853,8 +883,10 @@ class Cluster:
 
     def _end_with(self, value: BaseException | None) -> None:
         """Leaves because of ``value``, which ends the job if it is an error of the script."""
-        if value is None or (isinstance(value, SystemExit) and value.code in (None, 0)):
-            self._end("", _LEAVE_MS)
+        if value is None:
+            self._end("", _LEAVE_MS, early="open")
+        elif isinstance(value, SystemExit) and value.code in (None, 0):
+            self._end("", _LEAVE_MS, early="ended")
         elif self._evaluates or not _process.ends_job(self, value):
             # The job does not wait for evaluators.
             self._end("", _LEAVE_INTERRUPTED_MS)
@@ -865,13 +897,17 @@ class Cluster:
         """Leaves for a newer connection of this process."""
         self._end("", _LEAVE_MS)
 
-    def _end(self, reason: str, timeout_ms: int) -> None:
+    def _end(
+        self, reason: str, timeout_ms: int, *, early: Literal["", "ended", "open"] = ""
+    ) -> None:
         if self._unusable:
             return
+        if not self._trains or (self._loop is not None and self._loop.done):
+            early = ""
         self._unusable = "the cluster was closed"
         # Its memory is freed when there is no view of it left.
         self._loop = None
         self._loop_frames.clear()
         _process.open_clusters.discard(self)
         self._finalizer.detach()
-        _process.leave(self._handle, reason, timeout_ms)
+        _process.leave(self._handle, reason, timeout_ms, early=early)

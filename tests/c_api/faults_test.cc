@@ -4,6 +4,7 @@
 // job was finished before or is stopped.
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -195,11 +197,40 @@ TEST_F(FaultsTest, AStrictLoopEndsWithTheRollBackAndTheNextOneGoesOn) {
   ExpectDone();
 }
 
+TEST_F(FaultsTest, AWorkerEndsTheJob) {
+  StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* const cluster =
+      Ready(Worker(0), absl::StrCat(Synchronous(9), kPatient));
+  holdfast_loop* const loop = StartLoop(cluster);
+  holdfast_turn turn;
+  ASSERT_OK(Next(loop, &turn));
+  Push(loop);
+  ASSERT_OK(Next(loop, &turn));
+  // The second turn is not contributed.
+  EXPECT_OK(Call(holdfast_finish, cluster, int64_t{-1}));
+  EXPECT_OK(Call(holdfast_finish, cluster, int64_t{-1}));
+  ASSERT_OK(Next(loop, &turn));
+  EXPECT_TRUE(turn.done);
+  EXPECT_EQ(turn.step, 1);
+  EXPECT_EQ(FirstValue(loop), 10 - 1);
+  EXPECT_OK(Call(holdfast_step_down, cluster, int32_t{1}, int64_t{-1}));
+  holdfast_close(cluster);
+  holdfast_loop_free(loop);
+  ExpectDone();
+}
+
 TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
   const std::string text = absl::StrCat(Synchronous(2), kPatient);
   holdfast_turn turn;
-  for (const bool before : {false, true}) {
+  const std::string name = "/g0001-step00000002";
+  const std::string aside = checkpoints_ + "-aside";
+  std::filesystem::create_directory(aside);
+  // In the second round the checkpoint is there, in the third it is not.
+  for (const int round : {0, 1, 2}) {
+    SCOPED_TRACE(round);
+    const bool before = round > 0;
     StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
+    if (round == 2) std::filesystem::rename(checkpoints_ + name, aside + name);
     holdfast_cluster* const cluster = Ready(Worker(0), text);
     holdfast_loop* const loop = StartLoop(cluster);
     uint64_t turns = 0;
@@ -209,10 +240,10 @@ TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
       Push(loop);
     }
     EXPECT_EQ(turns, before ? 0 : 2);
-    if (before) {
-      size_t count = 0;
-      EXPECT_OK(Call(holdfast_get_num_variables, cluster, &count));
-      EXPECT_EQ(count, 0);
+    size_t count = 0;
+    EXPECT_OK(Call(holdfast_get_num_variables, cluster, &count));
+    EXPECT_EQ(count, 3);
+    if (round == 2) {
       const float* values[3] = {};
       holdfast_values* pulled = nullptr;
       for (const Result& result :
@@ -223,10 +254,20 @@ TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
         EXPECT_EQ(result.kind, HOLDFAST_UNAVAILABLE);
         EXPECT_EQ(result.exit_code, 0);
         EXPECT_THAT(result.message,
-                    HasSubstr("its last checkpoint holds them"));
+                    AllOf(HasSubstr("its last checkpoint, which holds them, "
+                                    "cannot be read here: "),
+                          HasSubstr("HOLDFAST_CHECKPOINT_DIR")));
       }
     } else {
       EXPECT_EQ(FirstValue(loop), 10 - 2);
+      holdfast_values* pulled = nullptr;
+      EXPECT_OK(Call(holdfast_pull, cluster, uint64_t{0}, &pulled));
+      EXPECT_OK(Call(holdfast_values_wait, pulled, int64_t{-1}));
+      holdfast_variable variable;
+      EXPECT_OK(
+          Call(holdfast_values_get_variable, pulled, size_t{0}, &variable));
+      EXPECT_EQ(variable.data[0], 10 - 2);
+      holdfast_values_free(pulled);
     }
     EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
     holdfast_close(cluster);
@@ -235,7 +276,7 @@ TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
     cluster_.reset();
   }
   holdfast_values* values = nullptr;
-  ASSERT_OK(Call(holdfast_load_checkpoint, checkpoints_.c_str(), &values));
+  ASSERT_OK(Call(holdfast_load_checkpoint, (aside + name).c_str(), &values));
   holdfast_variable variable;
   ASSERT_OK(Call(holdfast_values_get_variable, values, size_t{0}, &variable));
   EXPECT_EQ(variable.data[0], 10 - 2);

@@ -55,7 +55,8 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
       {"Coordinator/Trace", "operator"},
       {"Coordinator/ReportTrace", "ps-0 ps-1 worker chief evaluator"},
-      {"Coordinator/Stop", "operator"},
+      // Workers only with `finish`.
+      {"Coordinator/Stop", "worker chief operator"},
       {"Coordinator/NextEvaluation", "evaluator"},
       {"Coordinator/SetLearningRate", "operator"},
       {"Shard/Give", "worker chief"},
@@ -129,6 +130,9 @@ std::string RequestFrom(const MethodDescriptor& method, const TaskId& task) {
     request->GetReflection()
         ->MutableMessage(request.get(), field)
         ->CopyFrom(sender);
+  }
+  if (auto* stop = dynamic_cast<proto::StopRequest*>(request.get())) {
+    stop->set_finish(task.job != kOperatorJob);
   }
   return request->SerializePartialAsString();
 }
@@ -225,6 +229,30 @@ TEST_F(AccessTest, NobodyActsForAnother) {
     }
   }
   EXPECT_GT(tried, 80);
+}
+
+TEST_F(AccessTest, AWorkerMayEndTheJobButNotStopIt) {
+  const Caller worker = Identity{kTraining, {kWorkerJob, 0}};
+  const Caller op = Identity{kTraining, {kOperatorJob, 0}};
+  proto::StopRequest request;
+  EXPECT_TRUE(CheckSenderOf(op, request, 0).ok()) << "older commands name none";
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckSenderOf(worker, request, 0)));
+  request.mutable_sender()->mutable_task()->set_job(kWorkerJob);
+  EXPECT_TRUE(CheckSenderOf(worker, request, 0).ok());
+  EXPECT_TRUE(CheckUse(op, request).ok());
+  EXPECT_TRUE(CheckUse(std::nullopt, request).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckUse(worker, request)));
+  // The service makes this check.
+  const absl::Status refused =
+      ClientOf(TaskId{kWorkerJob, 0}, 0)
+          .CallBytes("/holdfast.proto.Coordinator/Stop",
+                     request.SerializeAsString(), kPatience)
+          .status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("only operators may stop it"));
+  request.set_finish(true);
+  EXPECT_TRUE(CheckUse(worker, request).ok());
 }
 
 TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {

@@ -108,8 +108,12 @@ bool Simulation::HasEnded() const {
   if (world_.coordinator() == nullptr || !world_.coordinator()->finished()) {
     return false;
   }
+  // A worker that asks to be admitted to a job that has FAILED is told so by
+  // the refusal, and not expected back.
+  const bool failed = world_.phase() == proto::FAILED;
   for (const Seat& seat : seats_) {
-    if (seat.state != State::kLeft) return false;
+    if (seat.state == State::kLeft) continue;
+    if (!failed || seat.state != State::kGone) return false;
   }
   return true;
 }
