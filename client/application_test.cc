@@ -194,6 +194,7 @@ TEST_F(ApplyTest, IsAskedAgainUntilThereIsAVerdict) {
 // The push has no examples, as when a loss is not finite, so the shards need no
 // part of it.
 TEST_F(ApplyTest, WithoutExamplesItIsAppliedAtOnceWhateverBecomesOfItsParts) {
+  ConnectWithParts(4);  // all but the last leave before Contribute
   ps(0).push.Do([&](int, const auto&, auto*) {
     ps(0).apply.AwaitCalls(1);
     return absl::InvalidArgumentError("not so");

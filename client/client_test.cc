@@ -357,12 +357,13 @@ TEST_F(ClientMachineTest, ARefusalOfAShardEndsTheJob_B13) {
   MakeClient(2, false);
   auto push = client_->StartPush(GlobalStep(0));
   AddAll(push.get());
+  ASSERT_EQ(push->Contribute({1, 8}), absl::OkStatus());
   transport_.Take(rpc::kPush, 0).Answer(proto::PushResponse());
   const absl::Status full =
       absl::FailedPreconditionError("table \"t\" is full");
   const std::string named = PsNames(2)[1] + ": table \"t\" is full";
   transport_.Take(rpc::kPush, 1).Answer(full);
-  EXPECT_EQ(push->AwaitHeld(kNow), absl::FailedPreconditionError(named));
+  EXPECT_EQ(push->Await(kNow).status(), absl::FailedPreconditionError(named));
   ASSERT_THAT(transport_.names(), ElementsAre("Leave"));
   auto leave = transport_.Take(rpc::kLeave);
   EXPECT_EQ(leave.request.error(), named);

@@ -290,7 +290,9 @@ TEST(OptimizerTest, ARateOf0ChangesSlotsAlone) {
       frozen.Step({1.5f * scale, -2 * scale, 0, 1e10f * scale});
       EXPECT_EQ(frozen.values(), start) << rule << " " << scale;
       if (scale == 1) other.Step({1.5f, -2, 0, 1e10f});
-      if (scale == 1) EXPECT_EQ(frozen.slots(), other.slots()) << rule;
+      if (scale == 1) {
+        EXPECT_EQ(frozen.slots(), other.slots()) << rule;
+      }
     }
   }
   // The slot of this rule has the rate in it.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast import _arguments
 from holdfast.data import Shuffle, batch_indices
 
 # One backward pass's part of a batch: the batch's index, and the index of the piece.
@@ -21,7 +22,7 @@ Piece = tuple[int, int]
 
 
 def seed_of(seed: int, piece: Piece, use: str) -> int:
-    """A seed for torch, different for each piece of the stream and each use."""
+    """A seed, different for each piece of the stream and each use."""
     data = struct.pack("<QQQ", seed % 2**64, piece[0], piece[1]) + use.encode()
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
 
@@ -54,6 +55,11 @@ class Pieces:
         # Datasets whose rows need not be taken one by one.
         self._is_tensors = type(dataset) is torch.utils.data.TensorDataset and collate is default
 
+    @property
+    def examples(self) -> int:
+        """Number of examples in the data set."""
+        return len(self._dataset)
+
     def __getitem__(self, piece: Piece) -> Any:
         batch, index = piece
         rows = batch_indices(
@@ -68,22 +74,19 @@ class Pieces:
         if self._is_tensors:
             indices = torch.from_numpy(rows)
             return [tensor[indices] for tensor in self._dataset.tensors]
-        _seed_all(seed_of(self._seed, piece, "data"))
+        seed_all(seed_of(self._seed, piece, "data"))
         chosen = rows.tolist()
         several = getattr(self._dataset, "__getitems__", None)
         items = several(chosen) if several else [self._dataset[row] for row in chosen]
         return self._collate(items)
 
 
-def seed_torch(seed: int) -> None:
-    """Does the same as torch.manual_seed, without its 100 us if there is no GPU."""
+def seed_all(seed: int) -> None:
+    """Seeds the random numbers of PyTorch, NumPy and Python's ``random``."""
+    # The same as torch.manual_seed, without its 100 us if there is no GPU.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-
-
-def _seed_all(seed: int) -> None:
-    seed_torch(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
@@ -97,6 +100,11 @@ class Inline:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
+
+    @property
+    def examples(self) -> int:
+        """Number of examples in the data set."""
+        return self._pieces.examples
 
     def take(self, piece: Piece) -> Any:
         return self._pieces[piece]
@@ -116,6 +124,7 @@ class Ahead:
     """
 
     def __init__(self, pieces: Pieces, loader: Any, own: range, stride: int) -> None:
+        self._pieces = pieces
         self._own = own
         self._stride = stride
         self._next = 0
@@ -135,6 +144,11 @@ class Ahead:
             multiprocessing_context=loader.multiprocessing_context,
             prefetch_factor=loader.prefetch_factor,
         )
+
+    @property
+    def examples(self) -> int:
+        """Number of examples in the data set."""
+        return self._pieces.examples
 
     def keys(self) -> Iterator[Piece]:
         while True:
@@ -219,8 +233,7 @@ def source_of(
         size = _size_of(loader, size)
     if size is None:
         raise TypeError("a dataset needs a size: batches(dataset, size)")
-    if size <= 0:
-        raise ValueError(f"size is {size}: a batch has at least one example")
+    size = _arguments.integer("size", size, least=1)
     if len(dataset) == 0:
         raise ValueError("the dataset is empty")
     source = Pieces(

@@ -73,6 +73,13 @@ class Group:
         with self._or_unavailable():
             dist.reduce(self._flat, self._root, group=self._group)
 
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether it is set in any rank, at rank 0."""
+        told = torch.tensor(flags, dtype=torch.float32, device=self._device)
+        with self._or_unavailable():
+            dist.reduce(told, self._root, group=self._group)
+        return [count > 0 for count in told.tolist()]
+
     def pointers(self) -> Any:
         """The addresses of the sums, at rank 0."""
         if self._host is not self._flat:
@@ -86,9 +93,13 @@ class Group:
             dist.broadcast(norm, self._root, group=self._group)
         return norm
 
+    def multiply(self, factor: float) -> None:
+        """Multiplies the sum of the gradients, which is at rank 0."""
+        self._flat[self._first_parameter :].mul_(factor)
+
     def loss(self, losses: Sequence[float]) -> float | None:
         """The mean of the ranks' losses, at rank 0."""
-        sums = torch.tensor([float(len(losses)), sum(losses)], dtype=torch.float64)
+        sums = torch.tensor([float(len(losses)), sum(losses)], dtype=torch.float64, device="cpu")
         sums = sums.to(self._device)
         with self._or_unavailable():
             dist.reduce(sums, self._root, group=self._group)

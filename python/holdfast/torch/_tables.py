@@ -39,9 +39,16 @@ class Lookup(torch.nn.Module):  # type: ignore[misc]
         self.table = table
         self.embedding_dim = table.row_length
         self.padding_idx = padding_idx
+        # The dtype of what it returns, as a torch.nn.Embedding made here would have it.
+        self._dtype = torch.get_default_dtype()
         # Set by the optimizer that finds the module, with the module's path in the model.
         self._tables: Tables | None = None
         self._path = ""
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        # What .half(), .bfloat16() and .to(dtype) do to a module.
+        self._dtype = fn(torch.zeros((), dtype=self._dtype, device="cpu")).dtype
+        return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, in another process or in this one, has no cluster.
@@ -56,13 +63,17 @@ class Lookup(torch.nn.Module):  # type: ignore[misc]
         return f'"{self.name}", {self.embedding_dim}{padding}'
 
     def look_up(self, input: Any) -> tuple[Any, Any, int | None]:
-        """(the distinct rows, the index of each id's row, the index of the padding's row)."""
+        """(the distinct rows, the index of each id's row, the index of the padding's row).
+
+        The rows have the module's dtype; their gradients are added up in float32.
+        """
         if self._tables is None:
             raise Error(
                 f"{self}: it has no cluster to read from: make holdfast.torch.Optimizer with the "
                 "model first; a copy of a model has none either"
             )
-        return self._tables.look_up(self, input)
+        rows, where, padding = self._tables.look_up(self, input)
+        return rows.to(self._dtype), where, padding
 
 
 def ids_of(module: Lookup, ids: Any) -> Ids:
@@ -228,6 +239,13 @@ class Tables:
             for use in uses:
                 use.rows.grad = None
 
+    def multiply(self, factor: float) -> None:
+        """Multiplies the gradients, as a script may."""
+        for uses in self._uses.values():
+            for use in uses:
+                if use.rows.grad is not None:
+                    use.rows.grad.mul_(factor)
+
     def _gradients(self, scale: float) -> dict[str, tuple[Ids, Any]]:
         """By table, ids and gradients of the look-ups that a backward pass has reached.
 
@@ -253,7 +271,7 @@ class Tables:
         sums = []
         for ids, gradients in self._gradients(scale).values():
             different, positions = np.unique(ids, return_inverse=True)
-            total = torch.zeros(len(different), gradients.shape[1])
+            total = torch.zeros(len(different), gradients.shape[1], device="cpu")
             sums.append(total.index_add_(0, torch.from_numpy(positions.reshape(-1)), gradients))
         return sums
 

@@ -47,7 +47,8 @@ class Embedding(Lookup):
                 with the same bits, so an int64 may be a hash.
 
         Returns:
-            float32, of the shape of ``input`` followed by the row's length, on its device.
+            Rows in the module's dtype (float32 unless it was converted, as by ``.bfloat16()``), of
+            the shape of ``input`` followed by the row's length, on its device.
 
         Raises:
             TypeError: They are not integers.
@@ -107,7 +108,7 @@ class EmbeddingBag(Lookup):
             per_sample_weights: Factors of the rows, of the shape of ``input``; with "sum" only.
 
         Returns:
-            float32 [bags, row_length], on the device of ``input``.
+            [bags, row_length] in the module's dtype, on the device of ``input``.
 
         Raises:
             TypeError: Ids are not integers.
@@ -132,6 +133,6 @@ class EmbeddingBag(Lookup):
         )
         if self.mode != "sqrtn":
             return bags
-        ones = torch.ones(len(rows), 1, device=rows.device)
+        ones = torch.ones(len(rows), 1, dtype=rows.dtype, device=rows.device)
         counts = torch.nn.functional.embedding_bag(where, ones, offsets, mode="sum", **options)
         return bags / counts.clamp(min=1).sqrt()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from holdfast import Checkpoint, load_checkpoint
+from holdfast.torch._variables import names_of, tensors_of
 
 
 def state_dict(
@@ -39,11 +40,13 @@ def state_dict(
     if model is None:
         return {name: value.clone() for name, value in values.items()}
     own = model.state_dict(keep_vars=True)
-    unknown = [name for name in values if name not in own]
+    tensors = dict(tensors_of(model))
+    key_of = {name: key for key, name in names_of(tensors).items()}
+    unknown = [name for name in values if name not in key_of]
     if unknown:
         raise ValueError(f"{type(model).__name__} has no {', '.join(unknown)}")
     # A tied parameter was trained under one of its names.
-    trained = {id(own[name]): value for name, value in values.items()}
+    trained = {id(tensors[key_of[name]]): value for name, value in values.items()}
     whole: dict[str, Any] = {}
     for name, tensor in own.items():
         value = trained.get(id(tensor), tensor.detach())

@@ -5,22 +5,27 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
 
-from holdfast import _native, _process, job
+from holdfast import _arguments, _process, job
 from holdfast._loop import Loop
 from holdfast.cluster import Cluster, connect
 from holdfast.data import Shuffle
-from holdfast.errors import Error
-from holdfast.torch._data import seed_of, seed_torch, source_of
+from holdfast.errors import Error, Refused
+from holdfast.torch._data import seed_all, seed_of, source_of
 from holdfast.torch._gradients import Gradients
 from holdfast.torch._group import Group
+from holdfast.torch._hyperparameters import Hyperparameters
+from holdfast.torch._local import facts_of
 from holdfast.torch._tables import Tables, Told
 from holdfast.torch._turns import Turn, Values
-from holdfast.torch._variables import slots_of, variables_of
+from holdfast.torch._unreached import Unreached
+from holdfast.torch._variables import rules_by_slot, slots_of, tensors_of, variables_of
 from holdfast.torch.rules import rules_of
 
 # Maximum size of one message: a smaller gradient is sent as a whole, together with the pull.
@@ -49,7 +54,11 @@ class Optimizer:
 
     The following are not in the cluster, but local to each worker: parameters with
     ``requires_grad=False`` or in none of the optimizer's groups, integer buffers, and buffers other
-    than the moving statistics. Parameters without a gradient count as having a gradient of zeros.
+    than the moving statistics. They must be the same in all workers, and after each restart.
+
+    What the script does to a gradient before ``step`` counts, as in plain PyTorch. What it does to
+    parameters, groups and rates after the optimizer was made does not reach the cluster, and is
+    refused by the next ``step``.
 
     Args:
         model: The module to train.
@@ -82,6 +91,13 @@ class Optimizer:
         timeouts: As for ``declare``.
         loss_scale: As for ``declare``; multiply the loss by the attribute ``loss_scale``.
         max_consecutive_not_finite: As for ``declare``.
+        missing_gradients: What happens if a batch gives a parameter no gradient. PyTorch skips the
+            parameter, and the cluster has no such step. "refuse": ``step`` raises an error, unless
+            a gradient of zeros does the same. "zeros": it counts as a gradient of zeros, as with
+            DDP.
+        agree: Whether workers compare what is local to them, the size of the data set, the batch
+            size and the order of examples, with each other and with their earlier lives
+            (``Cluster.agree``).
 
     Attributes:
         cluster: The cluster; None in ranks of ``process_group`` other than 0.
@@ -118,9 +134,12 @@ class Optimizer:
         timeouts: job.Timeouts | None = None,
         loss_scale: job.LossScale | None = None,
         max_consecutive_not_finite: int | None = None,
+        missing_gradients: Literal["refuse", "zeros"] = "refuse",
+        agree: bool = True,
     ) -> None:
-        if accumulate < 1:
-            raise ValueError(f"accumulate is {accumulate}, not 1 or more")
+        accumulate = _arguments.integer("accumulate", accumulate, least=1)
+        if missing_gradients not in ("refuse", "zeros"):
+            raise ValueError(f'missing_gradients is {missing_gradients!r}, not "refuse" or "zeros"')
         if process_group is not None and overlap:
             raise ValueError("overlap: gradients of a process_group are added up before they leave")
         self._tables = Tables(model)
@@ -146,18 +165,27 @@ class Optimizer:
         )
         self._tables.check(rules[0] if has_variables else None)
         self._inner = optimizer
-        self._may_change = ("params",) if scheduler is None else ("params", "lr")
-        self._declared = [dict(group) for group in optimizer.param_groups]
         slots = slots_of(model, optimizer.param_groups) if has_variables else []
         variables = variables_of(slots, optimizer.param_groups, rules)
+        self._hyperparameters = Hyperparameters(
+            optimizer,
+            rules,
+            scheduler,
+            scheduler_every,
+            {id(tensor): key for key, tensor in tensors_of(model)},
+            {id(slot.tensor) for slot in slots},
+        )
+        self._unreached = None
+        if missing_gradients == "refuse":
+            by_slot = rules_by_slot(slots, optimizer.param_groups, rules)
+            self._unreached = Unreached(slots, by_slot)
         elements = sum(slot.tensor.numel() for slot in slots)
         if overlap is None:
             overlap = process_group is None and 4 * elements > _EXCHANGE_BYTES
         self._slots = slots
-        self._gradients = Gradients(slots, overlap=overlap)
         self._values = Values(slots)
-        self._overlap = overlap
         self._accumulate = accumulate
+        self._clips = clipping is not None
         self._seed = seed
         self._loop: Loop | None = None
         # The turn handed out last, and whether it was answered.
@@ -170,11 +198,21 @@ class Optimizer:
         self._keeps_gradients = False
         self._reduced = False
         self._losses: list[float] = []
-        self._clip = _native.CLIP_AS_DECLARED
+        self._clip: float | None = None
 
         self._group = None if process_group is None else Group(process_group, slots)
         self._ranks = 1 if self._group is None else self._group.size
         self._rank = 0 if self._group is None else self._group.rank
+        self._gradients = Gradients(
+            slots,
+            overlap=overlap,
+            accumulate=accumulate,
+            ranks=self._ranks,
+            has_loss_scale=loss_scale is not None,
+        )
+        # Whether workers compare what is local to them, and whether they have compared their data.
+        self._agrees = agree
+        self._agreed = False
         self.cluster = None
         self._leaves = cluster is None
         # Distance from one batch of this worker to its next, if the step determines the examples.
@@ -198,6 +236,8 @@ class Optimizer:
                 max_consecutive_not_finite=max_consecutive_not_finite,
                 tables=self._tables.declared,
             )
+            if agree:
+                self._agree_on(facts_of(model, slots))
             self._tables.attach(self.cluster)
             if not isinstance(consistency, job.Asynchronous) and examples != "by_ticket":
                 replicas = getattr(consistency, "total_num_replicas", None)
@@ -229,8 +269,12 @@ class Optimizer:
         ``holdfast.batch_indices``. Each batch must be answered by ``step`` or ``skip``. When the
         job is done, the model has its final values.
 
-        Before each batch PyTorch's random numbers are seeded from the seed and the batch, so that
-        dropout and augmentations are the same in whichever worker computes it, and however often.
+        Before each batch the random numbers of PyTorch, NumPy (``np.random``) and Python's
+        ``random`` are seeded from the seed and the batch, so that dropout and augmentations are the
+        same in whichever worker computes it, and however often.
+
+        A loop that was left, by ``break`` or by Ctrl-C, can be entered again, and begins with the
+        batch that was not answered.
 
         Args:
             data: A map-style dataset, or a ``DataLoader`` of one, whose ``dataset``,
@@ -250,7 +294,8 @@ class Optimizer:
 
         Raises:
             TypeError, ValueError: The data cannot be handed out by index.
-            Error: A batch was not answered.
+            Error: A batch was not answered, or the model was changed after the optimizer was made.
+            Refused: Another worker has other data.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         pieces = self._ranks * self._accumulate
@@ -271,22 +316,37 @@ class Optimizer:
             if not self._tables.declared:
                 raise ValueError("ids: the model has no holdfast.torch.Embedding or EmbeddingBag")
             told = Told(source, self._tables, ids, own, self._stride)
+        if self._agrees and not self._agreed and self.cluster is not None:
+            self._agree_on(
+                {
+                    "dataset length": source.examples,
+                    "batch size": pieces * size,
+                    "seed of the order of examples": self._seed,
+                    "shuffle": shuffle,
+                    "shuffle_block": shuffle_block,
+                }
+            )
+            self._agreed = True
         if self._turn is None:
-            if self.cluster is not None:
-                place = self._values.place if self._group is None else None
-                self._loop = self.cluster._begin(place)
+            self._values.check_declared()
+        if self._loop is None and self.cluster is not None:
+            place = self._values.place if self._group is None else None
+            self._loop = self.cluster._begin(place)
+        if self._turn is None or self._group is None:
             self._take_turn()
         assert self._turn is not None
         self._examples = pieces * size
         try:
             while not self._turn.done:
                 turn = self._turn
+                if self.cluster is not None:
+                    _process.hands_out(self.cluster)
                 if told is not None:
                     told.begin(turn.batch, self.waiting_for_input)
                 for number, index in enumerate(own):
                     with self.waiting_for_input():
                         examples = (told or source).take((turn.batch, index))
-                    seed_torch(seed_of(self._seed, (turn.batch, index), "model"))
+                    seed_all(seed_of(self._seed, (turn.batch, index), "model"))
                     self._begin_pass(number)
                     yield examples
                     self._gradients.loop = None
@@ -300,6 +360,8 @@ class Optimizer:
         finally:
             self._gradients.loop = None
             source.close()
+        if self.cluster is not None:
+            _process.loop_ended(self.cluster)
         # Rows are read from the cluster even when the job is done.
         if self._leaves and not self._tables.declared:
             self.close()
@@ -317,37 +379,58 @@ class Optimizer:
         if not self._keeps_gradients:
             self._inner.zero_grad(set_to_none=set_to_none)
             self._tables.zero_grad()
+            self._gradients.on_zero_grad()
 
     def clip_grad_norm(self, max_norm: float) -> Any:
         """Scales the gradient down so that its norm is at most ``max_norm``.
 
-        This replaces ``torch.nn.utils.clip_grad_norm_``. The factor is sent with the push: the
-        parameters' ``grad`` do not change, and may already be in transit. As with ``clipping=``,
-        each worker's gradient is clipped before the mean is taken.
+        Does what ``torch.nn.utils.clip_grad_norm_`` does, but the factor is sent with the push: the
+        parameters' ``grad`` do not change, and may already be in transit. It includes the rows of
+        tables and, with ``process_group``, all ranks. As with ``clipping=``, each worker's gradient
+        is clipped before the mean is taken.
 
         With ``accumulate`` it takes effect in the last pass.
 
         Returns:
             The norm before clipping, as a tensor.
+
+        Raises:
+            Error: A gradient was changed since another call clipped it.
         """
         self._need_turn()
         if not self._is_last_pass():
-            return self._norm(1.0)
+            return self._norm()
         if self._group is not None:
             self._reduce(self._group)
             norm = self._group.norm()
         else:
-            self._gradients.scale_rest()
-            norm = self._norm(self._gradients.scale)
+            self._gradients.check_clipped()
+            norm = self._norm()
+            self._gradients.on_clip()
+        before = 1.0 if self._clip is None else self._clip
+        norm = norm * before
         factor = float(max_norm) / (float(norm) + 1e-6)
         # A gradient whose norm is not a number does not count anyway.
-        self._clip = min(1.0, factor) if factor >= 0 else 1.0
+        self._clip = before * min(1.0, factor) if factor >= 0 else before
+        if self._clip == 0:
+            # A push with this factor would change nothing, and zeros are a gradient.
+            self._clip = None
+            if self._group is not None:
+                self._group.multiply(0.0)
+            else:
+                self._gradients.multiply(0.0)
+                self._tables.multiply(0.0)
         return norm
+
+    # torch.amp.GradScaler then calls ``step`` for every batch, with what it has found in attributes
+    # that exist during the call: ``found_inf``, and ``grad_scale`` unless gradients are unscaled.
+    _step_supports_amp_scaling = True
 
     def step(self, loss: Any = None, *, examples: int | None = None) -> None:
         """Pushes the gradient, and copies the values for the next batch into the model.
 
-        With ``accumulate`` only the last pass of a batch pushes.
+        With ``accumulate`` only the last pass of a batch pushes. ``GradScaler.step(opt, loss)``
+        works; a batch for which the scaler skips the step counts as not finite.
 
         Args:
             loss: The mean loss over the examples of this pass, for the job's status: a tensor or a
@@ -357,32 +440,54 @@ class Optimizer:
                 batch's size. Not with ``accumulate`` or ``process_group``.
 
         Raises:
-            ValueError: ``examples`` is not valid.
-            Error: There is no current batch; a hyperparameter of ``param_groups`` was changed, or a
-                gradient was changed after it had been sent; or the batch uses more rows than its
-                table's ``max_rows_per_push``.
+            TypeError, ValueError: ``loss`` or ``examples`` is not valid.
+            Error: There is no current batch; a parameter, a parameter group or a rate was changed;
+                a parameter has no gradient; gradients were reset between the passes of
+                ``accumulate``, or changed before the ranks of a ``process_group`` have added them
+                up; or the batch uses more rows than its table's ``max_rows_per_push``.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         self._need_turn()
-        self._check_groups()
         if examples is None:
             examples = self._examples
         elif self._accumulate > 1 or self._group is not None:
             raise ValueError("examples: passes that are added up count by their size")
-        elif not isinstance(examples, int) or examples < 0:
-            raise ValueError(f"examples is {examples!r}, not a whole number")
-        if loss is not None:
-            self._losses.append(loss.item() if isinstance(loss, torch.Tensor) else float(loss))
+        else:
+            examples = _arguments.integer("examples", examples, most=_arguments.MOST_EXAMPLES)
+        told = _loss_of(loss)
+        scaled = hasattr(self, "found_inf")
+        assert self._turn is not None
+        self._hyperparameters.check(None if self._stride is None else self._turn.step)
         self._gradients.loop = None
         if not self._is_last_pass():
+            if scaled:
+                raise Error(
+                    "GradScaler.step() was called before the last pass of accumulate=: call it, "
+                    "and update(), once for all passes"
+                )
+            self._losses += told
             self._keeps_gradients = True
             return
+        self._values.check_loaded()
+        self._gradients.check_passes()
+        if scaled and self._unscale(
+            getattr(self, "grad_scale", None), getattr(self, "found_inf", 0)
+        ):
+            # A loss that is not a number makes the push count as not finite.
+            self._push(None, examples, math.nan)
+            return
         if self._group is None:
-            self._gradients.scale_rest()
-            self._tables.hand_in(self._gradients.scale)
-            self._push(self._gradients.pointers(), examples, self._mean_loss())
+            if self._unreached is not None:
+                self._unreached.check(self._gradients.reached())
+            assert self._loop is not None
+            pointers = self._gradients.hand_in(self._loop)
+            self._tables.hand_in(self._row_scale())
+            self._losses += told
+            self._push(pointers, examples, self._mean_loss())
             return
         self._reduce(self._group)
+        self._gradients.check_unchanged()
+        self._losses += told
         mean = self._group.loss(self._losses)
         pointers = self._group.pointers() if self._rank == 0 else None
         self._push(pointers, examples, mean)
@@ -391,6 +496,22 @@ class Optimizer:
         """Answers the current batch without a gradient."""
         self._need_turn()
         self._push(None, 0, None)
+
+    def finish(self) -> None:
+        """Ends the job for all workers before its last step, as ``Cluster.finish`` does.
+
+        The loop then ends, and the model has the final values. With ``process_group`` every rank
+        calls it, as it calls ``step``.
+
+        Raises:
+            Fenced, JobFailed, Stopped, Unavailable: The job did not end this way.
+        """
+        if self.cluster is not None:
+            self.cluster.finish()
+        if self._turn is not None and not self._turn.done:
+            self._answered = True
+            self._keeps_gradients = False
+            self._take_turn()
 
     @property
     def loss_scale(self) -> float:
@@ -444,6 +565,13 @@ class Optimizer:
 
     # Parts.
 
+    def _agree_on(self, facts: Mapping[str, str | int]) -> None:
+        assert self.cluster is not None
+        try:
+            self.cluster.agree(facts)
+        except Refused as error:
+            raise error._adding("with agree=False, the optimizer compares nothing") from None
+
     def _need_turn(self) -> None:
         if self._turn is None or self._answered or self._turn.done:
             raise Error("there is no current batch: it is for the body of a loop over batches()")
@@ -457,36 +585,83 @@ class Optimizer:
         self._answered = False
         if number == 0:
             self._losses.clear()
-            self._clip = _native.CLIP_AS_DECLARED
-        if self._overlap and self._is_last_pass():
+            self._clip = None
+        self._gradients.on_pass(number)
+        # A GradScaler leaves them if a step raises an exception.
+        self.__dict__.pop("found_inf", None)
+        self.__dict__.pop("grad_scale", None)
+        if self._gradients.overlaps and self._is_last_pass():
             self._gradients.loop = self._loop
 
     def _mean_loss(self) -> float | None:
         return sum(self._losses) / len(self._losses) if self._losses else None
 
-    def _norm(self, scale: float) -> Any:
-        return torch.nn.utils.get_total_norm([*self._gradients.all(), *self._tables.sums(scale)])
+    def _row_scale(self) -> float:
+        """The factor for the sum of the passes' gradients of rows."""
+        assert self._turn is not None
+        return 1.0 / (self._accumulate * self._turn.loss_scale)
+
+    def _norm(self) -> Any:
+        sums = self._tables.sums(self._row_scale())
+        return torch.nn.utils.get_total_norm([*self._gradients.all(), *sums])
+
+    def _unscale(self, grad_scale: Any, found_inf: Any) -> bool:
+        """Takes over what GradScaler has found; returns whether it skips the step.
+
+        Args:
+            grad_scale: The factor that is in the gradients; None if they are unscaled.
+            found_inf: Above 0 if one of them is infinite or NaN.
+        """
+        if self._group is not None:
+            raise Error(
+                "GradScaler: each rank of process_group would find its own infinities: pass "
+                "loss_scale=holdfast.LossScale(), and multiply the loss by opt.loss_scale"
+            )
+        if grad_scale is None and self._tables.declared:
+            raise Error(
+                "GradScaler.unscale_() does not reach the rows of tables: leave it out, or use "
+                "loss_scale=holdfast.LossScale(), and multiply the loss by opt.loss_scale"
+            )
+        if float(found_inf) != 0:
+            return True
+        if grad_scale is None:
+            return False
+        factor = 1.0 / float(grad_scale)
+        if factor > 1 or self._clips:
+            # The cluster clips by the norm of what is pushed.
+            self._gradients.multiply(factor)
+            self._tables.multiply(factor)
+        else:
+            self._clip = factor * (1.0 if self._clip is None else self._clip)
+        return False
 
     def _reduce(self, group: Group) -> None:
         if self._reduced:
             return
+        self._gradients.check_unchanged()
+        reached = group.any_of(self._gradients.reached())
+        if self._unreached is not None and group.is_root:
+            self._unreached.check(reached)
         self._reduced = True
-        self._gradients.scale_rest()
         values: list[Any] = [slot.tensor.grad for slot in self._slots]
+        for i, value in enumerate(values):
+            if value is not None:
+                values[i] = value.float() * self._gradients.late(value)
         for i, value in self._gradients.statistics():
             values[i] = value / self._ranks
         group.reduce(values)
 
     def _push(self, pointers: Any, examples: int, loss: float | None) -> None:
-        """Ends the turn, and takes the next one."""
+        """Ends the turn, and takes the next one. Without pointers it contributes nothing."""
         if self._loop is not None:
             try:
-                if pointers is None:
+                if pointers is None and examples == 0:
                     self._loop.contribute_nothing()
                 else:
-                    told = _native.LOSS_UNKNOWN if loss is None else loss
-                    self._loop.push_from(pointers, examples, told, self._clip)
+                    numbers = _arguments.of_push(examples, loss, self._clip)
+                    self._loop.push_from(pointers or self._nothing(), *numbers)
             except BaseException:
+                self._hyperparameters.on_interrupt()
                 if self._group is not None:
                     self._group.give_up()
                 raise
@@ -494,37 +669,52 @@ class Optimizer:
         self._keeps_gradients = False
         self._take_turn()
 
-    def _take_turn(self) -> None:
-        self._reduced = False
-        if self._group is None:
-            assert self._loop is not None
-            self._turn = Turn.of(self._loop)
-            self._values.load(self._loop)
-        elif self._loop is None:
-            self._turn = self._group.receive()
-        else:
-            try:
-                self._turn = Turn.of(self._loop)
-                self._group.share(self._turn, self._loop)
-            except BaseException:
-                self._group.give_up()
-                raise
-        self._gradients.on_turn()
-        self._tables.on_turn()
-        self._tables.in_turn = not self._turn.done
-        if not self._turn.done:
-            self._gradients.scale = 1 / (self._accumulate * self._ranks * self._turn.loss_scale)
+    def _nothing(self) -> Any:
+        return (ctypes.c_void_p * len(self._slots))()
 
-    def _check_groups(self) -> None:
-        groups = self._inner.param_groups
-        if len(groups) != len(self._declared):
-            raise Error("a parameter group was added to the optimizer: groups are declared once")
-        for i, (group, declared) in enumerate(zip(groups, self._declared, strict=True)):
-            for name, value in declared.items():
-                if group[name] is value or name in self._may_change or group[name] == value:
-                    continue
-                raise Error(
-                    f"param_groups[{i}]['{name}'] was changed from {value} to {group[name]}, but "
-                    "the cluster has the declared one: declare a learning rate that changes with "
-                    "Optimizer(..., scheduler=), a scheduler of torch's or a schedule of Holdfast's"
-                )
+    def _take_turn(self) -> None:
+        """Takes the loop's turn, which after an interrupt may be the same one again."""
+        self._reduced = False
+        if self._group is not None and self._loop is None:
+            turn = self._group.receive()
+        else:
+            assert self._loop is not None
+            try:
+                turn = Turn.of(self._loop)
+                if self._group is not None:
+                    self._group.share(turn, self._loop)
+            except BaseException:
+                if self._group is not None:
+                    self._group.give_up()
+                raise
+        self._tables.on_turn()
+        self._tables.in_turn = not turn.done
+        self._gradients.in_turn = False
+        if self._turn is not None and 0 <= turn.number == self._turn.number and not turn.done:
+            self._gradients.on_turn_again()
+        else:
+            if self._group is None:
+                assert self._loop is not None
+                self._values.load(self._loop)
+            else:
+                self._values.loaded()
+            self._gradients.on_turn(1.0 if turn.done else turn.loss_scale)
+        self._turn = turn
+
+
+def _loss_of(loss: Any) -> list[float]:
+    """The loss that the script reports; none if it reports none."""
+    if loss is None:
+        return []
+    if callable(loss) and not isinstance(loss, torch.Tensor):
+        raise TypeError(
+            "step() takes the loss, and no closure: compute the loss and call backward() in the "
+            "body of the loop"
+        )
+    if isinstance(loss, torch.Tensor):
+        if loss.numel() != 1:
+            raise ValueError(
+                f"loss has shape {tuple(loss.shape)}: it is one number, such as a mean"
+            )
+        return [float(loss.item())]
+    return [_arguments.number("loss", loss)]

@@ -164,7 +164,8 @@ def _cosine_annealing_lr(scheduler: Any, group: int, last: int) -> Rate:
         )
     if scheduler.eta_min > base:
         _refuse(scheduler, f"eta_min={scheduler.eta_min} is above lr={base}", "use a lower eta_min")
-    return base, job.Cosine(decay_steps=scheduler.T_max, alpha=scheduler.eta_min / base)
+    alpha = scheduler.eta_min / base if base > 0 else 0.0
+    return base, job.Cosine(decay_steps=scheduler.T_max, alpha=alpha)
 
 
 def _one_cycle_lr(scheduler: Any, group: int, last: int) -> Rate:

@@ -65,6 +65,11 @@ class DocsTest(unittest.TestCase):
         self.assertLess(sum(losses[-4:]), sum(losses[:4]))
         self.assertEqual(other, "")
 
+    def test_amp(self):
+        for output in run("amp.py"):
+            # Initially about 8, the variance of a sum of 8 numbers of variance 1.
+            self.assertLess(float(output.split()[-1]), 4)
+
     def test_weights(self):
         for output in run("weights.py"):
             # The loss of guessing is ln 10 = 2.3.

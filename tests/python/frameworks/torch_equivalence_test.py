@@ -195,8 +195,10 @@ class WeightsTest(unittest.TestCase):
     def test_refused(self):
         for accumulate, examples, error in (
             (2, 3, "passes that are added up count by their size"),
-            (1, 2.5, "examples is 2.5, not a whole number"),
-            (1, -1, "examples is -1, not a whole number"),
+            (1, 2.5, "examples is 2.5; it must be an int"),
+            (1, True, "examples is True; it must be an int"),
+            (1, -1, "examples is -1; it must be from 0 to 1000000000000"),
+            (1, 2**64 + 3, "it must be from 0 to 1000000000000"),
         ):
             with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:
                 model = make_model()
@@ -209,7 +211,7 @@ class WeightsTest(unittest.TestCase):
                 )
                 for rows in optimizer.batches(range(10), 2):
                     loss_of(model, rows).backward()
-                    with self.assertRaisesRegex(ValueError, error):
+                    with self.assertRaisesRegex((TypeError, ValueError), error):
                         optimizer.step(examples=examples)
                     optimizer.skip()
 

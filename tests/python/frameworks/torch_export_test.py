@@ -76,6 +76,23 @@ class ExportTest(unittest.TestCase):
             trained.frozen.weight.zero_()
         self.assertNotEqual(float(state["frozen.weight"].abs().sum()), 0)
 
+    def test_names_that_variables_cannot_have(self):
+        model = torch.nn.Module()
+        for name in ("_net", "größe", "a b", "a_b", "x_net"):
+            model.register_parameter(name, torch.nn.Parameter(torch.zeros(1)))
+        names = ["x_net", "gr__e", "a_b", "a_b-2", "x_net-2"]
+        given = checkpoint(**{name: (1,) for name in names})
+        for name in TRAINED:
+            del given.values[name]
+        for compiled in (False, True):
+            whole = torch.compile(model, backend="eager") if compiled else model
+            state = holdfast.torch.state_dict(given, whole)
+            self.assertEqual(
+                [value.item() for value in state.values()],
+                [given.values[name].item() for name in names],
+            )
+            self.assertEqual(list(state), list(whole.state_dict()))
+
     def test_of_another_model(self):
         with self.assertRaisesRegex(ValueError, "Tied has no another.weight"):
             holdfast.torch.state_dict(checkpoint(**{"another.weight": (1,)}), Tied())

@@ -25,7 +25,7 @@ SCRIPT = """
     opt = holdfast.torch.Optimizer(
         model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), steps=30, {options}
         checkpoints=holdfast.Checkpoints(every_steps=5))
-    assert opt._overlap
+    assert opt._gradients.overlaps
     for x, y in opt.batches(data, 16):
         opt.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), y)

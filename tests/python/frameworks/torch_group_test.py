@@ -36,6 +36,31 @@ SCRIPT = """
 """
 
 
+# Clips in the way of plain PyTorch, which would clip each rank's own gradient.
+CLIPS = """
+    import torch
+    import holdfast, holdfast.torch
+
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(1)
+    model = torch.nn.Linear(6, 3)
+    opt = holdfast.torch.Optimizer(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), steps=12,
+        process_group=torch.distributed.group.WORLD)
+    first = model.weight.detach().clone()
+    for rows in opt.batches(range(40), 5):
+        opt.zero_grad()
+        model(torch.randn(5, 6)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+        try:
+            opt.step()
+        except holdfast.Error as error:
+            print(error)
+        opt.finish()
+    print("unchanged" if torch.equal(model.weight, first) else "trained")
+"""
+
+
 def alone():
     """PyTorch's result for the same batches: 2 groups x 2 ranks x 2 passes x 5 examples."""
     import torch
@@ -95,16 +120,24 @@ class GroupTest(unittest.TestCase):
         self.assertEqual(results[0]["norm"], results[1]["norm"])
         return results[0]["values"]
 
-    def start(self, ps, worker):
+    def start(self, ps, worker, script=SCRIPT):
         """Starts the ranks of a worker."""
         port = unused_addresses(1)[0].rsplit(":", 1)[1]
         return [
             ps.run(
-                SCRIPT, worker, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE="2",
+                script, worker, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE="2",
                 MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo",
             )
             for rank in range(2)
         ]
+
+    def test_clipping_in_a_rank_is_refused(self):
+        with LocalCluster(1) as ps:
+            for script in self.start(ps, 0, CLIPS):
+                self.assertEqual(script.wait(), 0, script.output)
+                self.assertRegex(script.output, 'gradient of "(weight|bias)" was changed after the back')
+                self.assertIn("unchanged", script.output)
+            ps.await_end()
 
     def test_is_pytorch_alone(self):
         import torch
