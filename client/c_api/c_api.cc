@@ -28,6 +28,7 @@
 #include "client/row_request.h"
 #include "common/base/checksum.h"
 #include "common/base/clock.h"
+#include "common/base/thread_pool.h"
 #include "common/base/utf8.h"
 #include "common/checkpoint/directory.h"
 #include "common/job/agreed_facts.h"
@@ -40,6 +41,9 @@ namespace holdfast::c_api {
 namespace {
 
 using Kind = Handles::Kind;
+
+// From this size on, starting a thread to read half of it is worth it.
+constexpr size_t kManyBytes = size_t{4} << 20;
 
 bool IsUtf8(absl::string_view text) {
   while (!text.empty()) {
@@ -802,9 +806,15 @@ int32_t holdfast_checksums(const void* const* memory, const size_t* bytes,
       return Report(Null(absl::StrCat("memory[", i, "]")), error);
     }
   }
-  for (size_t i = 0; i < count; ++i) {
+  size_t all = 0;
+  for (size_t i = 0; i < count; ++i) all += bytes[i];
+  // One core does not use all of the memory's bandwidth. A pool that stays
+  // would be useless after fork().
+  const bool helps = count > 1 && all >= kManyBytes;
+  holdfast::ThreadPool pool(helps ? 2 : 1, "checksums");
+  pool.ParallelFor(count, [&](size_t i) {
     sums[i] = holdfast::Checksum(memory[i], bytes[i]);
-  }
+  });
   return Report(Error(), error);
 }
 

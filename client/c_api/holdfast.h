@@ -837,7 +837,7 @@ HOLDFAST_EXPORT void holdfast_values_free(holdfast_values* values);
 
 /* Sets sums[i] to the XXH3-64 of bytes[i] bytes at memory[i], for i from 0 to
  * count - 1: a fast way to see whether memory has changed, or whether two
- * processes have the same. */
+ * processes have the same. From 4 MiB on, a second thread helps. */
 HOLDFAST_EXPORT int32_t holdfast_checksums(const void* const* memory,
                                            const size_t* bytes, size_t count,
                                            uint64_t* sums,
