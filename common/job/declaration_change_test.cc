@@ -97,5 +97,16 @@ TEST(FirstChangeTest, TheJobFileDoesNotCount) {
   }
 }
 
+TEST(FirstChangeTest, FieldsOfAnotherVersionAreNoChange) {
+  proto::Declaration declared;
+  declared.set_seed(1);
+  proto::Declaration other = declared;
+  other.GetReflection()->MutableUnknownFields(&other)->AddVarint(12345, 6);
+  EXPECT_EQ(FirstChange(declared, other, Declarer::kChief), "");
+  EXPECT_EQ(FirstChange(other, declared, Declarer::kOther), "");
+  other.set_seed(2);
+  EXPECT_EQ(FirstChange(declared, other, Declarer::kChief), "seed: 1 -> 2");
+}
+
 }  // namespace
 }  // namespace holdfast
